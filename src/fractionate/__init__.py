@@ -1,0 +1,1 @@
+"""Fractionate: which knob of a distillation matters?"""
