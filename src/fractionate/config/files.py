@@ -1,0 +1,175 @@
+"""Reading study files: YAML in, a validated Study out, one clear error in between."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from fractionate.config.study import Study
+from fractionate.config.vary import Plain, dotted_get, dotted_set, resolve
+
+
+class StudyFileError(ValueError):
+    """A study file that cannot be used; the message names the field and the mend."""
+
+
+def read_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
+    """Read and validate a study file.
+
+    Args:
+        path: YAML file. Relative paths inside it are taken from its folder.
+        overrides: `dotted.path=value` with the value in YAML, applied before validation; the
+            aliases `rollout`, `kl` and `lr` work.
+
+    Raises:
+        StudyFileError: The file is missing, is not YAML, or says something impossible.
+    """
+    path = Path(path)
+    tree = _read_yaml(path)
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals:
+            raise StudyFileError(f"override '{override}': write it as field=value")
+        tree = dotted_set(tree, resolve(name.strip()), _parse_yaml(text, f"override '{override}'"))
+    return parse_study(_anchor_paths(tree, path.parent), source=str(path))
+
+
+def parse_study(tree: Mapping[str, Any], *, source: str = "study") -> Study:
+    """Validate a tree of plain values as a Study.
+
+    Raises:
+        StudyFileError: With one line per fault, each naming its field.
+    """
+    try:
+        return Study.model_validate(tree)
+    except ValidationError as error:
+        lines = [_explain(detail) for detail in error.errors(include_url=False)]
+        raise StudyFileError("\n".join(f"{source}: {line}" for line in lines)) from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise StudyFileError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyFileError(f"{path}: cannot be read ({error})") from None
+    tree = _parse_yaml(text, str(path))
+    if not isinstance(tree, dict):
+        raise StudyFileError(f"{path}: a study file is a mapping of fields, e.g. 'name: demo'")
+    return tree
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, where YAML would keep the last one."""
+
+    def construct_mapping(  # the base class has `deep` positional
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001
+    ) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key}' stands twice", key_node.start_mark
+                )
+            seen.add(key if isinstance(key, str) else id(key_node))
+        return super().construct_mapping(node, deep)
+
+
+def _parse_yaml(text: str, source: str) -> Plain:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # a SafeLoader underneath
+    except yaml.YAMLError as error:
+        raise StudyFileError(f"{source}: not valid YAML: {error}") from None
+
+
+def _anchor_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Relative file names in a study mean files beside it."""
+    for path in ("task.path", "world.checkpoints"):
+        try:
+            value = dotted_get(tree, path, where=path)
+        except ValueError:
+            continue
+        if isinstance(value, str) and not Path(value).is_absolute():
+            tree = dotted_set(tree, path, str(folder / value))
+    for path in ("models.student", "models.teacher"):
+        try:
+            value = dotted_get(tree, path, where=path)
+        except ValueError:
+            continue
+        if isinstance(value, str) and (folder / value).exists():
+            tree = dotted_set(tree, path, str(folder / value))
+    return tree
+
+
+def _explain(detail: ErrorDetails) -> str:
+    location = [part for part in detail["loc"] if not _is_union_tag(part)]
+    field = ".".join(str(part) for part in location) or "study"
+    if detail["type"] == "extra_forbidden":
+        return f"{field}: unknown field.{_suggestion(location)}"
+    if detail["type"] == "missing":
+        return f"{field}: this field is required"
+    if detail["type"] == "union_tag_invalid":
+        context = detail.get("ctx", {})
+        kinds = str(context.get("expected_tags", ""))
+        return f"{field}.kind: unknown kind '{context.get('tag')}'. Kinds: {kinds}"
+    if detail["type"] == "union_tag_not_found":
+        return f"{field}.kind: this field is required: it says which alternative is meant"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "value_error":
+        return f"{field}: {message}"
+    given = detail.get("input")
+    shown = f" (given: {given!r})" if isinstance(given, str | int | float | bool | None) else ""
+    return (
+        f"{field}: {message}{shown}" if detail["type"] != "value_error" else f"{field}: {message}"
+    )
+
+
+def _is_union_tag(part: int | str) -> bool:
+    """Discriminated unions put the chosen kind into the location; it is no field of the file."""
+    return isinstance(part, str) and part in _KINDS
+
+
+def _suggestion(location: list[int | str]) -> str:
+    names = _fields_at(Study, [str(part) for part in location[:-1]])
+    close = difflib.get_close_matches(str(location[-1]), names, n=1, cutoff=0.5)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" Fields here: {', '.join(sorted(names))}" if names else " Remove it"
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for arg in getattr(annotation, "__args__", ()) for model in _models_in(arg)]
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    if not path:
+        return list(model.model_fields)
+    field = model.model_fields.get(path[0])
+    found = _models_in(field.annotation) if field else []
+    return [name for nested in found for name in _fields_at(nested, path[1:])]
+
+
+def _kinds(model: type[BaseModel], seen: set[type[BaseModel]]) -> set[str]:
+    if model in seen:
+        return set()
+    seen.add(model)
+    kinds: set[str] = set()
+    for name, field in model.model_fields.items():
+        if name == "kind" and isinstance(field.default, str):
+            kinds.add(field.default)
+        for nested in _models_in(field.annotation):
+            kinds |= _kinds(nested, seen)
+    return kinds
+
+
+_KINDS = _kinds(Study, set()) - set(Study.model_fields)

@@ -1,0 +1,47 @@
+"""Factors: dotted paths into a study, their aliases, and the labels of their levels."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Plain = Any  # what YAML holds: a scalar, a list or a mapping
+Level = Mapping[str, Any] | float | int | str | bool | None
+
+ALIASES: Mapping[str, str] = {
+    "rollout": "method.rollout",
+    "kl": "method.divergence",
+    "lr": "optimizer.lr",
+}
+
+
+def resolve(factor: str) -> str:
+    """The dotted path that a factor name means."""
+    return ALIASES.get(factor, factor)
+
+
+def dotted_get(tree: Mapping[str, Any], path: str, *, where: str) -> Plain:
+    """The value at a dotted path.
+
+    Raises:
+        ValueError: The path does not exist; names the closest existing key.
+    """
+    node: Any = tree
+    walked: list[str] = []
+    for name in path.split("."):
+        if not isinstance(node, Mapping) or name not in node:
+            known = sorted(str(key) for key in node) if isinstance(node, Mapping) else []
+            raise ValueError(
+                f"{where}: there is no field '{'.'.join([*walked, name])}'. "
+                f"{'.'.join(walked) or 'A study'} has: {', '.join(known) or 'no fields'}"
+            )
+        node = node[name]
+        walked.append(name)
+    return node
+
+
+def dotted_set(tree: Mapping[str, Any], path: str, value: Plain) -> dict[str, Any]:
+    """A copy of `tree` with the value at a dotted path replaced; missing branches are made."""
+    head, _, rest = path.partition(".")
+    branch = tree.get(head)
+    if rest:
+        value = dotted_set(branch if isinstance(branch, Mapping) else {}, rest, value)
+    return {**tree, head: value}
