@@ -16,14 +16,14 @@ Name = str | int
 
 
 def derive_seed(seed: int, *names: Name) -> int:
-    """A 63-bit seed for the purpose that `names` spells, e.g. `derive_seed(42, "rollout", step)`."""
+    """A 63-bit seed for what `names` spells, e.g. `derive_seed(42, "rollout", step)`."""
     path = "\x1f".join([str(seed), *(f"{type(name).__name__}:{name}" for name in names)])
     return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") >> 1
 
 
 def stream(seed: int, *names: Name) -> np.random.Generator:
     """A fresh numpy generator for the purpose that `names` spells."""
-    return np.random.default_rng(derive_seed(seed, *names))
+    return np.random.default_rng(derive_seed(seed, *names))  # noqa: TID251 - seeded by name
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def borrow_global(seed: int, name: str) -> Iterator[None]:
     random.seed(derived)
     np.random.seed(derived % 2**32)  # noqa: NPY002, TID251
     if torch:
-        torch.manual_seed(derived)  # noqa: TID251
+        torch.manual_seed(derived)
     try:
         yield
     finally:

@@ -56,7 +56,7 @@ def _sampled_token(method: Method) -> None:
         raise ValueError(
             f"support.token 'rollout' re-uses the rollout's own token, but method.rollout is "
             f"'{method.rollout.label}': its tokens are not drawn from the current student. "
-            "Use support.token 'auxiliary', or rollout 'student' with lag 0"
+            "Use support.token 'auxiliary', or rollout 'student'"
         )
     if support.token == "rollout" and method.divergence.kind != "reverse":
         raise ValueError(
@@ -117,7 +117,7 @@ def _early_stop(method: Method) -> None:
 
 
 def _is_on_policy(method: Method) -> bool:
-    return method.rollout.kind == "student" and method.rollout.lag == 0
+    return method.rollout.kind == "student"
 
 
 def _sampler_differs(method: Method) -> bool:

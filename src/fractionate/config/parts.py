@@ -18,14 +18,9 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class StudentRollout(Part):
-    """On-policy: the student of the current step writes the completions.
-
-    Attributes:
-        lag: Age in optimizer steps of the weights that write (0: always the current ones).
-    """
+    """On-policy: the student of the current step writes the completions."""
 
     kind: Literal["student"] = "student"
-    lag: NonNegativeInt = 0
 
 
 class TeacherRollout(Part):

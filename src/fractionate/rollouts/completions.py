@@ -1,5 +1,6 @@
 """Completions: what a rollout policy wrote, token by token."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,3 +42,17 @@ class Completions:
     def n_tokens(self) -> int:
         """Completion tokens in the batch."""
         return int(self.lengths.sum())
+
+    def rows(self, index: Sequence[int]) -> "Completions":
+        """Some rows, in this order, padded to the longest of them."""
+        chosen = list(index)
+        lengths = self.lengths[chosen]
+        width = int(lengths.max()) if chosen else 0
+        return Completions(
+            tokens=self.tokens[chosen, :width],
+            lengths=lengths,
+            log_probs=self.log_probs[chosen, :width],
+            source=self.source[chosen, :width],
+            stop=tuple(self.stop[i] for i in chosen),
+            hidden=None if self.hidden is None else self.hidden[chosen, :width],
+        )

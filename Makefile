@@ -1,0 +1,40 @@
+# Two commands: `make demo` and `make test`. Each makes .venv from requirements.lock if needed.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# The CPU-scale work of demo and tests is fastest, and repeatable, on one thread per process.
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo smoke test fast lint types real clean
+
+demo: $(READY)
+	$(BIN)/fractionate demo --executor process:2
+
+smoke: $(READY)
+	$(BIN)/fractionate demo --smoke --executor process:2
+
+test: lint types
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+fast: $(READY)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/codespell src tests docs README.md CONTRIBUTING.md CHANGELOG.md
+
+types: $(READY)
+	$(BIN)/basedpyright
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,375 @@
+"""Which knob explains how much of an outcome, and the frozen rule for saying so.
+
+Unit: one run. Model: all factors with all their interactions, seeds as additive blocks (a seed
+fixes the student base, the prompts and the random streams of all its arms). Intervals of omega^2:
+a wild bootstrap of the residuals of that model (signs drawn at random, scaled by sqrt(N / df)),
+because two or three seeds have too few distinct resamples to be drawn with replacement, and
+because the noise of arms that collapse must not be lent to arms that do not. They speak of new
+seeds on these items.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fractionate.analysis.runs import Arm, Runs
+from fractionate.config import resolve
+from fractionate.rng import stream
+from fractionate.statistics import Anova, factorial_anova, t_critical
+
+Floats = NDArray[np.float64]
+
+DRAWS = 4_000
+CONFIDENCE = 0.95
+FIRST = 0.95
+"""Share of bootstrap replicates in which a knob must rank first to be named."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """omega^2 of a main effect or an interaction, the share of the variance it explains.
+
+    Attributes:
+        factors: Dotted paths; one for a main effect.
+        omega2: Estimate, negative where the term explains less than noise would.
+        low: Lower end of the 95 % interval; None without replicates.
+        high: Upper end.
+    """
+
+    factors: tuple[str, ...]
+    omega2: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Swing:
+    """Largest change of the cell mean that one knob makes at fixed settings of the others.
+
+    Attributes:
+        value: Highest minus lowest level mean at the worst setting, unit of the outcome.
+        low: Lower end of its 95 % interval, corrected for having picked the worst setting; None
+            without replicates. Negative: the swing is not told from noise.
+        high: Upper end.
+        best: Level with the highest mean there.
+        worst: Level with the lowest.
+        at: Levels of the other factors.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    best: str
+    worst: str
+    at: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """How much one factor matters for one outcome.
+
+    Attributes:
+        factor: Dotted path.
+        share: omega^2 of its main effect.
+        first: Share of bootstrap replicates in which no other main effect has a larger omega^2.
+        swing: Worst-case swing.
+        effect: Second level minus first, mean over the other factors; None unless it has two.
+        half_width: Of the effect's 95 % t interval.
+    """
+
+    factor: str
+    share: Share
+    first: float | None
+    swing: Swing
+    effect: float | None
+    half_width: float | None
+
+    @property
+    def told(self) -> bool:
+        """Whether the knob moves the outcome at all: both intervals exclude 0."""
+        low, swing = self.share.low, self.swing.low
+        return low is not None and swing is not None and low > 0 and swing > 0
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What moved one outcome.
+
+    Attributes:
+        outcome: Metric.
+        knobs: By falling omega^2.
+        interactions: By falling omega^2.
+        named: The factor that explains most by the rule of `attribute`; None: cannot be told.
+        reason: Why a factor is named, or why none is.
+        anova: The analysis of variance; None where there is none (see `reason`).
+        residual_sd: Standard deviation of a run within its cell and seed, unit of the outcome.
+        runs: Runs used.
+        seeds: Seeds used.
+    """
+
+    outcome: str
+    knobs: tuple[Knob, ...]
+    interactions: tuple[Share, ...]
+    named: str | None
+    reason: str
+    anova: Anova | None
+    residual_sd: float | None
+    runs: int
+    seeds: int
+
+
+def attribute(runs: Runs, outcome: str, factors: Sequence[str] = ()) -> Attribution:
+    """Attribute the spread of an outcome to the knobs that were varied.
+
+    A knob is named, "explains most", only if its omega^2 interval lies above 0, it ranks first in
+    at least 95 % of the bootstrap replicates, and the interval of its worst-case swing excludes 0.
+    Otherwise it cannot be told. This rule was written before any study was run.
+
+    Args:
+        runs: The study; only seeds that are complete in every arm are used.
+        outcome: Metric at the last step.
+        factors: Paths or aliases; all that vary by default. Others are averaged over.
+
+    Raises:
+        ValueError: The metric was not measured, a factor does not vary, or no seed is complete.
+    """
+    names = _factors(runs, factors)
+    values = _cube(runs, outcome, names)
+    seeds = values.shape[-1]
+    if not names:
+        return _nothing(outcome, values.size, seeds, "nothing is varied in this study")
+    labels = [runs.levels[name] for name in names]
+    anova = _anova(values, names, labels)
+    if seeds < 2:
+        knobs = _knobs(values, names, labels, None, None)
+        why = "one seed: a difference between two runs cannot be told from the noise of a run"
+        return Attribution(outcome, knobs, (), None, why, anova, None, values.size, seeds)
+    if anova.total.ss == 0:
+        return _nothing(outcome, values.size, seeds, f"{outcome} is the same in every run")
+    replicates = _wild_replicates(values, outcome)
+    knobs = _knobs(values, names, labels, anova, replicates)
+    interactions = _interactions(anova, replicates, len(names))
+    named, reason = _decide(knobs)
+    mse = anova.residual.ms
+    sd = None if mse is None else math.sqrt(mse)
+    size = values.size
+    return Attribution(outcome, knobs, interactions, named, reason, anova, sd, size, seeds)
+
+
+def _nothing(outcome: str, size: int, seeds: int, reason: str) -> Attribution:
+    return Attribution(outcome, (), (), None, reason, None, None, size, seeds)
+
+
+def _factors(runs: Runs, asked: Sequence[str]) -> list[str]:
+    varied = runs.varied()
+    names = [resolve(name) for name in asked] or list(varied)
+    for name in names:
+        if name not in varied:
+            raise ValueError(
+                f"this study does not vary '{name}'. It varies: {', '.join(varied) or 'nothing'}"
+            )
+    return names
+
+
+def _cube(runs: Runs, outcome: str, names: Sequence[str]) -> Floats:
+    """Outcome [levels of each factor, seeds], averaged over the factors not named."""
+    every = list(runs.levels)
+    shape = [len(labels) for labels in runs.levels.values()]
+    cube = runs.grid(outcome).reshape(*shape, -1)
+    others = tuple(axis for axis, name in enumerate(every) if name not in names)
+    cube = cube.mean(axis=others)
+    kept = [name for name in every if name in names]
+    return np.moveaxis(cube, [kept.index(name) for name in names], range(len(names)))
+
+
+def _anova(values: Floats, names: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Anova:
+    """The table, with seeds as blocks where there are several."""
+    index = np.indices(values.shape).reshape(values.ndim, -1)
+    columns = {
+        name: [labels[axis][i] for i in index[axis].tolist()] for axis, name in enumerate(names)
+    }
+    several = values.shape[-1] > 1
+    return factorial_anova(
+        values.ravel(),
+        columns,
+        blocks={"seed": index[-1].tolist()} if several else None,
+        levels=dict(zip(names, labels, strict=True)),
+    )
+
+
+# ---------------------------------------------------------------- replicates
+
+
+def _terms(factors: int) -> list[tuple[int, ...]]:
+    """Axes of every main effect and interaction, by rising order."""
+    axes = range(factors)
+    return [term for k in range(1, factors + 1) for term in itertools.combinations(axes, k)]
+
+
+def omega_squared(cubes: Floats) -> Floats:
+    """omega^2 [draws, terms] of complete factorials with additive seed blocks.
+
+    Args:
+        cubes: [draws, levels of each factor, seeds >= 2].
+
+    Returns:
+        (SS - df MSE) / (SST + MSE) per term, main effects first; 0 where nothing varies.
+    """
+    draws, factors = cubes.shape[0], cubes.ndim - 2
+    shape = cubes.shape[1:]
+    size, seeds = math.prod(shape), shape[-1]
+    axes = tuple(range(1, cubes.ndim))
+
+    def sum_of_squares(part: Floats) -> Floats:
+        return (part**2).sum(axis=axes) * (size / math.prod(part.shape[1:]))
+
+    centred = cubes - cubes.mean(axis=axes, keepdims=True)
+    total = sum_of_squares(centred)
+    ss, df = [], []
+    for term in _terms(factors):
+        part = centred
+        for axis in range(cubes.ndim - 1):
+            mean = part.mean(axis=axis + 1, keepdims=True)
+            part = part - mean if axis in term else mean
+        ss.append(sum_of_squares(part))
+        df.append(math.prod(shape[axis] - 1 for axis in term))
+    blocks = sum_of_squares(centred.mean(axis=axes[:-1], keepdims=True))
+    explained = np.stack(ss, axis=1)
+    residual = np.maximum(total - blocks - explained.sum(axis=1), 0.0)
+    mse = residual / (size - size // seeds - (seeds - 1))
+    scale = (total + mse)[:, None]
+    share = np.zeros((draws, len(df)))
+    return np.divide(explained - np.array(df) * mse[:, None], scale, out=share, where=scale > 0)
+
+
+def _wild_replicates(values: Floats, outcome: str) -> Floats:
+    """omega^2 [draws, terms] with the signs of the residuals drawn at random."""
+    seeds = values.shape[-1]
+    cell = values.mean(axis=-1, keepdims=True)
+    block = values.mean(axis=tuple(range(values.ndim - 1)), keepdims=True) - values.mean()
+    fitted = cell + block
+    df = values.size - values.size // seeds - (seeds - 1)
+    residual = (values - fitted) * math.sqrt(values.size / df)
+    signs = stream(0, "wild bootstrap", outcome).integers(0, 2, (DRAWS, *values.shape)) * 2.0 - 1.0
+    return omega_squared(fitted[None] + signs * residual[None])
+
+
+# ---------------------------------------------------------------- the triple per knob
+
+
+def _ends(replicates: Floats) -> tuple[float, float]:
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(replicates, (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def _knobs(
+    values: Floats,
+    names: Sequence[str],
+    labels: Sequence[tuple[str, ...]],
+    anova: Anova | None,
+    replicates: Floats | None,
+) -> tuple[Knob, ...]:
+    knobs = []
+    for axis, name in enumerate(names):
+        share, first, half, effect = Share((name,), None, None, None), None, None, None
+        if anova is not None and replicates is not None:
+            term = anova.term(name)
+            share = Share((name,), term.omega2, *_ends(replicates[:, axis]))
+            leads = replicates[:, axis] >= replicates[:, : len(names)].max(axis=1)
+            first, effect = float(leads.mean()), term.effect
+            if effect is not None and anova.residual.ms is not None:
+                critical = t_critical(anova.residual.df, CONFIDENCE)
+                half = critical * 2 * math.sqrt(anova.residual.ms / anova.n)
+        swing = _swing(values, axis, labels, anova if replicates is not None else None)
+        knobs.append(Knob(name, share, first, swing, effect, half))
+    return tuple(sorted(knobs, key=lambda knob: -(knob.share.omega2 or -math.inf)))
+
+
+def _swing(
+    values: Floats, axis: int, labels: Sequence[tuple[str, ...]], anova: Anova | None
+) -> Swing:
+    """Worst setting, with a Bonferroni t interval over all settings and pairs of levels.
+
+    The variance is the larger of the pooled one and that of the two cells: an arm that collapses
+    gets its own, and a lucky pair of equal runs does not pass for certainty.
+    """
+    seeds = values.shape[-1]
+    moved = np.moveaxis(values, axis, 0)
+    levels = moved.shape[0]
+    cells = moved.reshape(levels, -1, seeds)
+    means = cells.mean(axis=-1)
+    setting = int(np.argmax(np.ptp(means, axis=0)))
+    best, worst = int(means[:, setting].argmax()), int(means[:, setting].argmin())
+    value = float(means[best, setting] - means[worst, setting])
+    others = [labels[i] for i in range(len(labels)) if i != axis]
+    place = np.unravel_index(setting, tuple(len(each) for each in others)) if others else ()
+    at = tuple(each[int(i)] for each, i in zip(others, place, strict=True))
+    low = high = None
+    if anova is not None and anova.residual.ms is not None:
+        own = float(cells[[best, worst], setting].var(axis=-1, ddof=1).mean())
+        comparisons = means.shape[1] * levels * (levels - 1) // 2
+        critical = t_critical(anova.residual.df, 1 - (1 - CONFIDENCE) / comparisons)
+        half = critical * math.sqrt(2 * max(anova.residual.ms, own) / seeds)
+        low, high = value - half, value + half
+    return Swing(value, low, high, labels[axis][best], labels[axis][worst], at)
+
+
+def _interactions(anova: Anova, replicates: Floats, factors: int) -> tuple[Share, ...]:
+    shares = [
+        Share(term.factors, term.omega2, *_ends(replicates[:, i]))
+        for i, term in enumerate(anova.terms)
+        if i >= factors
+    ]
+    return tuple(sorted(shares, key=lambda share: -(share.omega2 or -math.inf)))
+
+
+def _decide(knobs: Sequence[Knob]) -> tuple[str | None, str]:
+    top = knobs[0]
+    if top.first is None or not top.told:
+        return None, "no knob's interval of ω² and of worst-case swing both exclude 0"
+    if top.first < FIRST:
+        rivals = sum(knob.told for knob in knobs)
+        also = f"{rivals} knobs matter and their order" if rivals > 1 else "its rank"
+        return None, f"{also} is not settled (first in {top.first:.0%} of replicates)"
+    return top.factor, f"ω² and swing exclude 0, first in {top.first:.1%} of replicates"
+
+
+def cell_intervals(runs: Runs, metric: str) -> dict[tuple[str, ...], tuple[float, float, float]]:
+    """Mean over seeds of every arm with a 95 % t interval, from the spread pooled within a KL.
+
+    With two or three seeds a cell's own spread says little, so it is pooled over the arms that
+    share a KL direction: reverse-KL arms may collapse, and must not widen or narrow the others.
+    One seed: the interval over its items, if there is one.
+
+    Returns:
+        (mean, low, high) by arm key; low and high are the mean where nothing is known.
+    """
+    groups: dict[str | None, list[Arm]] = {}
+    for arm in runs.arms:
+        groups.setdefault(arm.kl, []).append(arm)
+    found: dict[tuple[str, ...], tuple[float, float, float]] = {}
+    for arms in groups.values():
+        values = {
+            arm.key: [run.final[metric].value for run in runs.of(arm) if metric in run.final]
+            for arm in arms
+        }
+        squares = sum(float(np.var(v)) * len(v) for v in values.values() if v)
+        df = sum(len(v) - 1 for v in values.values() if v)
+        for arm in arms:
+            if not values[arm.key]:
+                continue
+            mean = float(np.mean(values[arm.key]))
+            if df > 0:
+                se = math.sqrt(squares / df / len(values[arm.key]))
+                half = t_critical(df, CONFIDENCE) * se
+                found[arm.key] = (mean, mean - half, mean + half)
+            else:
+                value = runs.of(arm)[0].final[metric]
+                low, high = value.low, value.high
+                found[arm.key] = (mean, low or mean, high or mean)
+    return found

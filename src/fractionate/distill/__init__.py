@@ -1,0 +1,1 @@
+"""One controlled distillation: rollout, score, objective, update, record."""

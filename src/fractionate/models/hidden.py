@@ -1,0 +1,196 @@
+"""Hidden states and head of a causal language model, apart from each other.
+
+The logits of every model used here are hidden states times the head, so a divergence can be formed
+chunk by chunk without the whole logits matrix.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+_LOGIT_FACTORS: Final = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+)
+"""Fields of model configs that change the logits after the head; 1 and none leave them alone."""
+
+
+class Scorable(Protocol):
+    """What scoring needs of completions; `rollouts.Completions` has it.
+
+    Attributes:
+        tokens: Token ids, right-padded, [batch, time].
+        lengths: Tokens of each completion, [batch].
+    """
+
+    @property
+    def tokens(self) -> Tensor: ...  # noqa: D102 - described above
+
+    @property
+    def lengths(self) -> Tensor: ...  # noqa: D102 - described above
+
+
+def head_weight(module: PreTrainedModel) -> Float[Tensor, "vocab hidden"]:
+    """The matrix that turns last hidden states into logits, tied to the embedding or not.
+
+    Raises:
+        ValueError: The head has a bias, or the config scales or caps the logits.
+    """
+    head = module.get_output_embeddings()
+    name = type(module).__name__
+    if not isinstance(head, nn.Linear):
+        raise ValueError(f"{name} has no linear language-model head. Use a causal language model")
+    if head.bias is not None:
+        raise ValueError(f"{name} has a bias in its head, which is not supported. Use a model without")
+    settings = module.config.to_dict()
+    for field in _LOGIT_FACTORS:
+        if settings.get(field) not in (None, 1, 1.0):
+            raise ValueError(
+                f"{name} changes its logits after the head ({field} is {settings[field]}), which is "
+                "not supported. Use a model without it"
+            )
+    return head.weight
+
+
+def backbone(module: PreTrainedModel) -> nn.Module:
+    """The model without its head: ids in, last hidden states after the final norm out.
+
+    Raises:
+        ValueError: The model has no part that can be called so.
+    """
+    body = module.base_model
+    if body is module:
+        raise ValueError(f"{type(module).__name__} cannot be called without its head")
+    return body
+
+
+@contextlib.contextmanager
+def evaluating(module: PreTrainedModel) -> Iterator[None]:
+    """Eval mode inside, the module's own mode afterwards: a shared module keeps its dropout."""
+    training = module.training
+    if training:
+        module.eval()
+    try:
+        yield
+    finally:
+        if training:
+            module.train()
+
+
+def check_linear_head(module: PreTrainedModel) -> None:
+    """Compare logits with hidden states times head on two tokens.
+
+    Raises:
+        ValueError: They differ: something stands between hidden states and logits.
+    """
+    ids = torch.tensor([[0, 1]], device=module.device)
+    with torch.no_grad(), evaluating(module):
+        logits = module(input_ids=ids, use_cache=False).logits.float()
+        hidden = backbone(module)(input_ids=ids, use_cache=False).last_hidden_state
+        product = nn.functional.linear(hidden, head_weight(module)).float()
+    if not torch.allclose(logits, product, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
+        raise ValueError(
+            f"the logits of {type(module).__name__} are not its last hidden states times its head. "
+            "Use a model without scaling of logits"
+        )
+
+
+def completion_hidden(
+    module: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    completions: Scorable,
+    *,
+    rows: Sequence[int] | None = None,
+) -> Float[Tensor, "tokens hidden"]:
+    """Last hidden states at the positions that predict each completion token.
+
+    One forward pass, padded on the right with positions counted from 0, so that causal attention
+    never sees padding and no mask is needed. The mode of the module (train or eval) is left alone,
+    and gradients flow.
+
+    Args:
+        module: Causal language model, called without its head.
+        prompts: The context of each completion, one per row of `completions`.
+        completions: What was written.
+        rows: Which rows, in which order; all by default.
+
+    Returns:
+        The hidden states of the rows one after the other: as many as their lengths add up to.
+
+    Raises:
+        ValueError: Prompts and completions differ in number, or a prompt is empty.
+    """
+    if len(prompts) != completions.tokens.shape[0]:
+        raise ValueError(
+            f"{len(prompts)} prompts for {completions.tokens.shape[0]} completions: give one each"
+        )
+    rows = range(len(prompts)) if rows is None else rows
+    if any(len(prompts[row]) == 0 for row in rows):
+        raise ValueError("a prompt has no token: nothing predicts the first completion token")
+    lengths = completions.lengths.tolist()
+    tokens = completions.tokens.tolist()
+    # the last token predicts nothing that is in the completion, so it need not be read
+    texts = [
+        [*prompts[row], *tokens[row][: lengths[row]]][: len(prompts[row]) + lengths[row] - 1]
+        for row in rows
+    ]
+    starts = [len(prompts[row]) - 1 for row in rows]
+    width = max((len(text) for text in texts), default=0)
+    if width == 0 or not any(lengths[row] for row in rows):
+        return head_weight(module).new_zeros(0, head_weight(module).shape[1])
+    ids = torch.zeros(len(texts), width, dtype=torch.long)
+    for i, text in enumerate(texts):
+        ids[i, : len(text)] = torch.tensor(text, dtype=torch.long)
+    where = _flat_positions(starts, [lengths[row] for row in rows], width)
+    hidden = _forward(module, ids.to(module.device))
+    return hidden.reshape(-1, hidden.shape[-1])[where.to(module.device)]
+
+
+def _forward(module: PreTrainedModel, ids: Int[Tensor, "batch time"]) -> Any:
+    positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape[0], -1)
+    output = backbone(module)(input_ids=ids, position_ids=positions, use_cache=False)
+    return output.last_hidden_state
+
+
+def _flat_positions(
+    starts: Sequence[int], lengths: Sequence[int], width: int
+) -> Int[Tensor, " tokens"]:
+    spans = [
+        torch.arange(length) + i * width + start
+        for i, (start, length) in enumerate(zip(starts, lengths, strict=True))
+    ]
+    return torch.cat(spans)
+
+
+def micro_batches(
+    prompt_lengths: Sequence[int], completion_lengths: Sequence[int], max_tokens: int
+) -> list[list[int]]:
+    """Group rows so that each group, padded to its longest row, stays within a token budget.
+
+    Rows are taken by length, longest first, so that padding is rare; a row longer than the budget
+    stands alone. Every row is in exactly one group.
+
+    Args:
+        prompt_lengths: Tokens of each prompt.
+        completion_lengths: Tokens of each completion.
+        max_tokens: Rows times longest row, at most.
+
+    Returns:
+        Groups of row indices.
+    """
+    totals = [p + c for p, c in zip(prompt_lengths, completion_lengths, strict=True)]
+    groups: list[list[int]] = []
+    for row in sorted(range(len(totals)), key=lambda index: (-totals[index], index)):
+        last = groups[-1] if groups else None
+        if last and (len(last) + 1) * totals[last[0]] <= max_tokens:
+            last.append(row)
+        else:
+            groups.append([row])
+    return groups

@@ -1,0 +1,99 @@
+"""From chat messages to the token ids that a model sees."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+Messages = Sequence[Mapping[str, str]]
+_MARK = "ANSWERMARK"
+
+
+class PromptTooLongError(ValueError):
+    """A prompt longer than the limit; nothing is ever cut silently."""
+
+
+def render_text(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Messages,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> str:
+    """The prompt as text, generation prompt included.
+
+    A tokenizer without a chat template gets the contents of the messages, a blank line between
+    them and a line break at the end.
+    """
+    if not tokenizer.chat_template:
+        return "\n\n".join(message["content"] for message in messages) + "\n"
+    conversation = [dict(message) for message in messages]
+    return str(
+        tokenizer.apply_chat_template(
+            conversation,
+            add_generation_prompt=True,
+            tokenize=False,
+            **(chat_template_kwargs or {}),
+        )
+    )
+
+
+def render(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Messages,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> list[int]:
+    """The prompt as token ids, with one BOS at most.
+
+    A chat template decides itself whether there is a BOS; without one, the tokenizer's own special
+    tokens are added, an EOS at the end left out. A doubled BOS at the start becomes one.
+
+    Raises:
+        ValueError: The prompt has no token.
+    """
+    text = render_text(tokenizer, messages, chat_template_kwargs)
+    special = not tokenizer.chat_template
+    ids = [int(index) for index in tokenizer(text, add_special_tokens=special)["input_ids"]]
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    while special and len(ids) > 1 and ids[-1] == eos:
+        ids.pop()
+    while bos is not None and ids[:2] == [bos, bos]:
+        ids.pop(0)
+    if not ids:
+        raise ValueError("a prompt has no token: give its messages some content")
+    return ids
+
+
+def check_length(ids: Sequence[int], limit: int, *, field: str, key: str) -> None:
+    """Refuse a prompt over the limit, before anything is generated.
+
+    Args:
+        ids: The prompt.
+        limit: Tokens allowed.
+        field: Configuration field that holds the limit, e.g. "lengths.prompt".
+        key: Identity of the problem.
+
+    Raises:
+        PromptTooLongError: Naming the problem, its length and the field.
+    """
+    if len(ids) > limit:
+        raise PromptTooLongError(
+            f"problem '{key}' has a prompt of {len(ids)} tokens, {field} allows {limit}. "
+            f"Raise {field}, or leave the problem out"
+        )
+
+
+def terminator(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The token that ends an answer: the chat template's, else the tokenizer's EOS, else none.
+
+    Base and instruct models of one family may stop at different tokens; the template shows which
+    one follows an answer.
+    """
+    if tokenizer.chat_template:
+        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _MARK}]
+        text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+        _, found, tail = text.rpartition(_MARK)
+        ids = tokenizer(tail, add_special_tokens=False)["input_ids"] if found and tail else []
+        special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+        if len(ids) and ids[0] in special:
+            return int(ids[0])
+    eos = tokenizer.eos_token_id
+    return None if eos is None else int(eos)

@@ -1,0 +1,135 @@
+"""The tiny Llama models of the sandbox and their tokenizer, as ordinary `transformers` folders."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from fractionate.rng import borrow_global
+from fractionate.tasks.sandbox.vocabulary import (
+    BOS,
+    BOS_ID,
+    EOS,
+    EOS_ID,
+    LARGEST,
+    PAD,
+    PAD_ID,
+    TOKENS,
+)
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %} {{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %} {{ eos_token }}{% endif %}{% endfor %}"
+)
+NUMBER_PERIODS = (2, 3, 5, 7, 10, 12, 20, 30, 50, 90, 180, 360)
+NUMBER_SCALE = 1.4
+SHIPPED = Path(__file__).parent / "sandbox_checkpoints"
+"""Where the trained checkpoints are that come with the package."""
+CONTEXT = 512
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of a sandbox Llama.
+
+    Attributes:
+        hidden: Width.
+        layers: Number of layers.
+        heads: Attention heads.
+        feed_forward: Width of the gated feed-forward part.
+    """
+
+    hidden: int
+    layers: int
+    heads: int
+    feed_forward: int
+
+
+TEACHER = Architecture(hidden=128, layers=3, heads=4, feed_forward=344)
+STUDENT = Architecture(hidden=64, layers=3, heads=4, feed_forward=192)
+
+
+def config(architecture: Architecture) -> LlamaConfig:
+    """The `transformers` configuration of a sandbox Llama (tied embeddings, float32)."""
+    return LlamaConfig(
+        vocab_size=len(TOKENS),
+        hidden_size=architecture.hidden,
+        num_hidden_layers=architecture.layers,
+        num_attention_heads=architecture.heads,
+        num_key_value_heads=architecture.heads,
+        intermediate_size=architecture.feed_forward,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=BOS_ID,
+        eos_token_id=EOS_ID,
+        pad_token_id=PAD_ID,
+        dtype=torch.float32,
+    )
+
+
+def new_model(architecture: Architecture, seed: int) -> LlamaForCausalLM:
+    """A freshly initialised model, a function of the architecture and the seed alone."""
+    with borrow_global(seed, "sandbox model"):
+        model = LlamaForCausalLM(config(architecture))
+    _initialise_numbers(model.model.embed_tokens.weight)
+    generation = GenerationConfig(bos_token_id=BOS_ID, eos_token_id=EOS_ID, pad_token_id=PAD_ID)
+    model.generation_config = generation
+    return model
+
+
+@torch.no_grad()
+def _initialise_numbers(embedding: torch.Tensor) -> None:
+    """Number n starts as cos and sin of 2 pi n / P for twelve periods P, in the first 24 places."""
+    scale = NUMBER_SCALE / math.sqrt(embedding.shape[1])
+    numbers = torch.arange(LARGEST + 1, dtype=torch.float64)[:, None]
+    angles = 2 * math.pi * numbers / torch.tensor(NUMBER_PERIODS, dtype=torch.float64)
+    waves = torch.stack([angles.cos(), angles.sin()], dim=-1).flatten(1)
+    embedding[: LARGEST + 1, : waves.shape[1]] = (scale * waves).to(embedding.dtype)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer of the sandbox: one token per word, words separated by white space.
+
+    The chat template writes the beginning-of-sequence token and the contents of the messages; an
+    assistant's message ends with the end-of-sequence token. A word outside the vocabulary raises.
+    """
+    words = Tokenizer(models.WordLevel({token: index for index, token in enumerate(TOKENS)}))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=CONTEXT,
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def save(model: LlamaForCausalLM, folder: Path) -> None:
+    """Write a model and the tokenizer as a folder that `from_pretrained` reads."""
+    model.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+
+
+def shipped_folder(name: str, seed: int) -> Path:
+    """The folder of a checkpoint that comes with the package, e.g. `components`, 0.
+
+    Raises:
+        ValueError: There is none of this name and seed.
+    """
+    folder = SHIPPED / f"{name}-{seed}"
+    if not (folder / "config.json").exists():
+        found = sorted(path.parent.name for path in SHIPPED.glob("*/config.json"))
+        message = f"no checkpoint {folder.name!r} comes with the package; there are "
+        raise ValueError(message + (", ".join(found) or "none") + ": build it or choose another")
+    return folder

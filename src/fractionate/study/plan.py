@@ -1,0 +1,313 @@
+"""The plan: which stages a study needs, in which order, and under which keys.
+
+Nothing here loads a model. A plan is a pure function of the study, of the content of its input
+files and of the device type, so the same study always has the same keys.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fractionate.config import Study, StudyFileError, resolve
+from fractionate.study import describe, reads
+from fractionate.study.cells import Cell, Confound, confounds, expand
+from fractionate.study.cost import PlanCost, estimate
+from fractionate.study.dimensions import Dimensions, dimensions_of
+from fractionate.study.identity import Source, data_input, student_input, teacher_input
+from fractionate.study.keys import Draft, Stage, digest
+from fractionate.study.store import Store
+
+
+@dataclass(frozen=True)
+class CellStages:
+    """The stages behind one cell, by key.
+
+    Attributes:
+        cell: The cell.
+        training: Its training run.
+        base: Its student base.
+        corpus: The teacher completions it trains on, if they are cached.
+        base_evaluation: The untrained student, if step 0 is evaluated.
+        evaluations: Its evaluations by step; the last step is "last".
+    """
+
+    cell: Cell
+    training: str
+    base: str
+    corpus: str | None
+    base_evaluation: str | None
+    evaluations: Mapping[reads.At, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study will do.
+
+    Attributes:
+        study: The study.
+        cells: Every cell: all arms of the first seed, then of the next.
+        cell_stages: The stages behind each cell, by its name.
+        stages: Every stage once; parents before children, shared stages first.
+        confounds: Contrasts that change a second thing with their factor.
+        notes: What the reader should know before the run.
+        hypotheses_hash: SHA-256 of the declared hypotheses, margins and rates.
+        key: SHA-256 over the names of the cells, all stage keys and the hypotheses.
+    """
+
+    study: Study
+    cells: tuple[Cell, ...]
+    cell_stages: Mapping[str, CellStages]
+    stages: tuple[Stage, ...]
+    confounds: tuple[Confound, ...]
+    notes: tuple[str, ...]
+    hypotheses_hash: str
+    key: str
+
+    @cached_property
+    def by_key(self) -> Mapping[str, Stage]:
+        """Stages by key."""
+        return {stage.key: stage for stage in self.stages}
+
+    def stage(self, key: str) -> Stage:
+        """The stage with a key."""
+        return self.by_key[key]
+
+    def of_kind(self, kind: str) -> tuple[Stage, ...]:
+        """All stages of one kind, in order."""
+        return tuple(stage for stage in self.stages if stage.kind == kind)
+
+    def descendants(self, key: str) -> frozenset[str]:
+        """Keys of all stages that cannot run without this one."""
+        found = {key}
+        for stage in self.stages:
+            if found.intersection(stage.needs):
+                found.add(stage.key)
+        return frozenset(found - {key})
+
+    def dimensions(self, stage: Stage) -> Dimensions | None:
+        """Sizes of the model of a `student_base` or `teacher` stage, where they can be told."""
+        return dimensions_of(stage.inputs["model"].location)
+
+    def cost(self, store: Store | None = None) -> PlanCost:
+        """Estimated cost, upper bounds where it depends on what models write."""
+        return estimate(self.stages, store)
+
+    def describe(self, store: Store | None = None) -> str:
+        """The plan for people; with a store also what is done already."""
+        return describe.text(self, self.cost(store))
+
+    def to_dict(self, store: Store | None = None) -> dict[str, Any]:
+        """The plan as plain values."""
+        return describe.plain(self, self.cost(store))
+
+    def to_json(self, store: Store | None = None) -> str:
+        """The plan as JSON."""
+        return json.dumps(self.to_dict(store), indent=2, allow_nan=False)
+
+
+def make_plan(study: Study, *, device: str = "cpu", threads: int = 1) -> Plan:
+    """Plan a study.
+
+    Args:
+        study: The study.
+        device: Device type on which stages run, "cpu" or "cuda".
+        threads: Threads of every stage.
+
+    Raises:
+        StudyFileError: A level, a hypothesis or an input is impossible; names the field.
+    """
+    cells = expand(study)
+    _check_hypotheses(study, cells)
+    _check_rates(study, cells)
+    builder = _Builder(study, {"device": device, "threads": threads})
+    planned = builder.build(cells)
+    stages = builder.ordered()
+    hypotheses = digest(
+        {
+            "hypotheses": [h.model_dump(mode="json") for h in study.hypotheses],
+            "rates": study.rates.model_dump(mode="json") if study.rates is not None else None,
+        }
+    )
+    named = [[cell.cell.name, cell.training] for cell in planned]
+    return Plan(
+        study=study,
+        cells=cells,
+        cell_stages={stages.cell.name: stages for stages in planned},
+        stages=stages,
+        confounds=confounds(cells),
+        notes=tuple(builder.notes),
+        hypotheses_hash=hypotheses,
+        key=digest([study.name, named, [stage.key for stage in stages], hypotheses]),
+    )
+
+
+class _Builder:
+    """Collects stages, each once."""
+
+    def __init__(self, study: Study, execution: Mapping[str, str | int]) -> None:
+        self._study = study
+        self._execution = execution
+        self._stages: dict[str, Stage] = {}
+        data = data_input(study)
+        self._data: dict[str, Source] = {"data": data} if data is not None else {}
+        self._students: dict[int, dict[str, Any]] = {}
+        self._teacher: dict[str, Any] = {}
+        self.notes: list[str] = []
+
+    def build(self, cells: Sequence[Cell]) -> tuple[CellStages, ...]:
+        study = self._study
+        bases = {cell.base: "" for cell in cells}
+        for base in sorted(bases):
+            source = self._pinned(student_input(study, base), "models.student_revision")
+            self._students[base] = where(source, "float32")
+            bases[base] = self._add(
+                "student_base",
+                f"student base {base}",
+                reads.student_base(study),
+                model=source,
+                student=self._students[base],
+            )
+        source = self._pinned(teacher_input(study), "models.teacher_revision")
+        self._teacher = where(source, reads.teacher(study)["teacher_dtype"])
+        teacher = self._add(
+            "teacher", "teacher", reads.teacher(study), model=source, teacher=self._teacher
+        )
+        self._dimensions = dimensions_of(source.location)
+        preflight = self._add(
+            "preflight",
+            "preflight",
+            reads.preflight(study, cells),
+            (*bases.values(), teacher),
+            student=self._students[min(bases)],
+            teacher=self._teacher,
+        )
+        if reads.measures_anything(study):
+            self._add(
+                "teacher_evaluation",
+                "evaluation of the teacher",
+                reads.teacher_evaluation(study),
+                (teacher,),
+                teacher=self._teacher,
+            )
+        return tuple(self._cell(cell, bases[cell.base], teacher, preflight) for cell in cells)
+
+    def ordered(self) -> tuple[Stage, ...]:
+        """Shared stages first, then every cell followed by its evaluations."""
+        own = ("cell", "cell_evaluation")
+        stages = list(self._stages.values())
+        return (
+            *(stage for stage in stages if stage.kind not in own),
+            *(stage for stage in stages if stage.kind in own),
+        )
+
+    def _cell(self, cell: Cell, base: str, teacher: str, preflight: str) -> CellStages:
+        study, after = cell.study, (preflight,)
+        models = {"student": self._students[cell.base], "teacher": self._teacher}
+        corpus = None
+        if reads.reads_corpus(study):
+            config = reads.corpus(study, cell.seed, self._dimensions)
+            name = f"teacher completions seed={cell.seed}"
+            corpus = self._add(
+                "corpus", name, config, (teacher,), after=after, teacher=self._teacher
+            )
+        base_evaluation = None
+        if 0 in study.evaluate.at:
+            parents = (base, teacher) if reads.base_evaluation_reads_teacher(study) else (base,)
+            name = f"evaluation of student base {cell.base}"
+            config = reads.base_evaluation(study)
+            base_evaluation = self._add("base_evaluation", name, config, parents, **models)
+        training = self._add(
+            "cell",
+            cell.name,
+            reads.cell(study),
+            (base, teacher) if corpus is None else (base, teacher, corpus),
+            after=after,
+            every=study.checkpoints.every,
+            **models,
+        )
+        drift = study.evaluate.drift
+        read = (base, teacher) if drift is not None and drift.to_teacher else (base,)
+        evaluations = {
+            step: self._add(
+                "cell_evaluation",
+                f"evaluation at step {step}: {cell.name}",
+                reads.cell_evaluation(study, step),
+                (training, *read),
+                **models,
+            )
+            for step in reads.evaluated_steps(study)
+        }
+        return CellStages(cell, training, base, corpus, base_evaluation, evaluations)
+
+    def _add(  # noqa: PLR0913 - a stage has that many independent parts
+        self,
+        kind: str,
+        name: str,
+        config: Mapping[str, Any],
+        parents: tuple[str, ...] = (),
+        *,
+        model: Source | None = None,
+        after: tuple[str, ...] = (),
+        **runtime: Any,
+    ) -> str:
+        inputs = {"model": model} if model is not None else self._data
+        stage = Draft(
+            kind, name, config, parents, self._execution, inputs, after, runtime
+        ).stage()
+        self._stages.setdefault(stage.key, stage)
+        return stage.key
+
+    def _pinned(self, source: Source, field: str) -> Source:
+        if "hub" in source.identity and source.identity["revision"] is None:
+            self.notes.append(
+                f"{field} is not set: {source.location} may change on the hub while its results "
+                "keep their keys. Pin a commit"
+            )
+        return source
+
+
+def where(source: Source, dtype: str) -> dict[str, Any]:
+    """How to load an input model; what it is stands in the keys, where it is does not."""
+    return {
+        "location": source.location,
+        "revision": source.identity.get("revision"),
+        "dtype": dtype,
+    }
+
+
+# ---------------------------------------------------------------- declared before the run
+
+
+def _check_hypotheses(study: Study, cells: Sequence[Cell]) -> None:
+    for i, hypothesis in enumerate(study.hypotheses):
+        path = resolve(hypothesis.factor)
+        labels = sorted({cell.factors[path] for cell in cells})
+        for role, label in (("treatment", hypothesis.treatment), ("control", hypothesis.control)):
+            if label not in labels:
+                raise StudyFileError(
+                    f"hypotheses[{i}].{role}: '{label}' is no level of {path}. "
+                    f"Its levels: {', '.join(labels)}"
+                )
+        if hypothesis.treatment == hypothesis.control:
+            raise StudyFileError(
+                f"hypotheses[{i}]: treatment and control are both '{hypothesis.control}'. "
+                f"Name two levels of {path}: {', '.join(labels)}"
+            )
+
+
+def _check_rates(study: Study, cells: Sequence[Cell]) -> None:
+    if study.rates is None:
+        return
+    rates = sorted({cell.study.optimizer.lr for cell in cells})
+    for name, rate in (("low", study.rates.low), ("high", study.rates.high)):
+        if rate not in rates:
+            listed = ", ".join(f"{value:g}" for value in rates)
+            raise StudyFileError(
+                f"rates.{name}: no cell has optimizer.lr {rate:g}. Rates of the cells: {listed}"
+            )
+    if study.rates.low > study.rates.high:
+        raise StudyFileError(
+            f"rates.low {study.rates.low:g} is above rates.high {study.rates.high:g}. Swap them"
+        )

@@ -1,0 +1,249 @@
+"""What each kind of stage reads of a study: its configuration, complete and no more.
+
+A stage that does not read a field does not change with it: a corpus ignores the divergence, a cell
+ignores the evaluation. Values are plain (JSON), defaults included.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from fractionate.config import Config, Study
+from fractionate.study.cells import Cell
+from fractionate.study.dimensions import Dimensions
+
+At = int | Literal["last"]
+HIDDEN_LIMIT = 8 * 2**30
+"""Bytes of teacher hidden states that a corpus may store; a larger corpus is scored again."""
+
+
+def _plain(config: Config | None, **kwargs: Any) -> Any:
+    return None if config is None else config.model_dump(mode="json", **kwargs)
+
+
+def _task(study: Study) -> dict[str, Any]:
+    """The task; a data file counts by its content, which is an input, and not by its path."""
+    return _plain(study.task, exclude={"path"})
+
+
+def _text(study: Study) -> dict[str, Any]:
+    """How a problem becomes tokens."""
+    if study.models is None:
+        return {"world": "sandbox", "chat_template_kwargs": {}}
+    return {
+        "world": None,
+        "chat_template_kwargs": study.models.model_dump(mode="json")["chat_template_kwargs"],
+    }
+
+
+def _teacher_view(study: Study) -> dict[str, Any]:
+    context = study.models.teacher_context if study.models is not None else None
+    return {"teacher_context": _plain(context)}
+
+
+def _vocabulary(study: Study) -> dict[str, Any]:
+    return {"vocabulary": study.models.vocabulary if study.models is not None else "tokenizer"}
+
+
+def _lengths(study: Study, *names: str) -> dict[str, Any]:
+    return {"lengths": {name: dict(study.lengths)[name] for name in names}}
+
+
+def _precision(study: Study) -> dict[str, Any]:
+    optimizer = study.optimizer
+    return {
+        "precision": {
+            "param_dtype": optimizer.param_dtype,
+            "compute_dtype": optimizer.compute_dtype,
+        }
+    }
+
+
+def student_base(study: Study) -> dict[str, Any]:
+    """The untrained student: only its files, which are an input."""
+    return _text(study)
+
+
+def teacher(study: Study) -> dict[str, Any]:
+    """The teacher's files and the precision it is loaded in."""
+    dtype = study.models.teacher_dtype if study.models is not None else "float32"
+    return {**_text(study), "teacher_dtype": dtype}
+
+
+def preflight(study: Study, cells: Sequence[Cell]) -> dict[str, Any]:
+    """One small step of every distinct method and precision of the study."""
+    methods = _distinct([_plain(cell.study.method) for cell in cells])
+    optimizers = _distinct([_plain(cell.study.optimizer, exclude={"lr"}) for cell in cells])
+    return {
+        **_text(study),
+        **_teacher_view(study),
+        **_vocabulary(study),
+        **_lengths(study, "prompt", "completion", "evaluation"),
+        "task": _task(study),
+        "methods": methods,
+        "optimizers": optimizers,
+        "budget": _plain(study.budget),
+        "prompt_order": study.prompt_order,
+        "evaluate": _measures(study),
+    }
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return [value for i, value in enumerate(values) if value not in values[:i]]
+
+
+def _measures(study: Study) -> dict[str, Any]:
+    """The measurements that any model can take, the sandbox's skills with their size."""
+    evaluate = study.evaluate
+    return {
+        "accuracy": _plain(evaluate.accuracy),
+        "coverage": _plain(evaluate.coverage),
+        "forgetting": evaluate.forgetting,
+        "skill_items": evaluate.skill_items if evaluate.forgetting else None,
+        "harder": _plain(evaluate.harder),
+    }
+
+
+def measures_anything(study: Study) -> bool:
+    """Whether a model is measured at all."""
+    evaluate = study.evaluate
+    parts = (evaluate.accuracy, evaluate.coverage, evaluate.forgetting, evaluate.harder)
+    return any(part is not None for part in parts)
+
+
+def _evaluation(study: Study) -> dict[str, Any]:
+    names = ["prompt", "evaluation"] + (["harder"] if study.evaluate.harder is not None else [])
+    return {
+        **_text(study),
+        **_lengths(study, *names),
+        "task": _task(study),
+        "evaluate": _measures(study),
+    }
+
+
+def _drift(study: Study) -> dict[str, Any]:
+    """Drift, with the sampling and loss temperatures that it uses."""
+    drift = study.evaluate.drift
+    if drift is None:
+        return {"drift": None}
+    temperature = study.method.temperature
+    used = ["student_loss", "teacher_loss", "teacher_rollout", "top_p"] if drift.to_teacher else []
+    return {
+        **_teacher_view(study),
+        **_vocabulary(study),
+        **_lengths(study, "prompt", "evaluation", "completion"),
+        "drift": _plain(drift),
+        "drift_temperature": {name: dict(temperature)[name] for name in used},
+    }
+
+
+def base_evaluation(study: Study) -> dict[str, Any]:
+    """The untrained student, in the precision in which cells train it."""
+    config = {**_evaluation(study), **_precision(study)}
+    drift = _drift(study) if _drifts_to_teacher(study) else {"drift": None}
+    return {**config, **drift, "lengths": {**config["lengths"], **drift.get("lengths", {})}}
+
+
+def _drifts_to_teacher(study: Study) -> bool:
+    return study.evaluate.drift is not None and study.evaluate.drift.to_teacher
+
+
+def base_evaluation_reads_teacher(study: Study) -> bool:
+    """Whether the untrained student is compared with the teacher."""
+    return _drifts_to_teacher(study)
+
+
+def teacher_evaluation(study: Study) -> dict[str, Any]:
+    """The teacher as it teaches: with its context."""
+    return {**_evaluation(study), **_teacher_view(study)}
+
+
+def corpus(study: Study, seed: int, dimensions: Dimensions | None) -> dict[str, Any]:
+    """The teacher's completions for every prompt of every step of a seed."""
+    temperature = study.method.temperature
+    return {
+        **_text(study),
+        **_teacher_view(study),
+        **_lengths(study, "prompt", "completion"),
+        "task": _task(study),
+        "seed": seed,
+        "temperature": {"teacher_rollout": temperature.teacher_rollout, "top_p": temperature.top_p},
+        "budget": {
+            "steps": study.budget.steps,
+            "prompts_per_step": study.budget.prompts_per_step,
+        },
+        "prompt_order": study.prompt_order,
+        "hidden": "stored" if _hidden_fits(study, dimensions) else "rescored",
+    }
+
+
+def _hidden_fits(study: Study, dimensions: Dimensions | None) -> bool:
+    """Storing a hidden state costs less time than scoring its token again, while disk lasts."""
+    if dimensions is None:
+        return False
+    budget = study.budget
+    tokens = budget.steps * budget.prompts_per_step * study.lengths.completion
+    return tokens * dimensions.hidden * 4 <= HIDDEN_LIMIT
+
+
+def reads_corpus(study: Study) -> bool:
+    """Whether a cell trains on the cached completions of its teacher."""
+    rollout = study.method.rollout
+    return rollout.kind == "teacher" and rollout.cached
+
+
+def cell(study: Study) -> dict[str, Any]:
+    """A training run. `keep` names the steps whose weights stay: the evaluated ones among them."""
+    return {
+        **_text(study),
+        **_teacher_view(study),
+        **_vocabulary(study),
+        **_lengths(study, "prompt", "completion"),
+        "task": _task(study),
+        "seed": study.seeds[0],
+        "method": _plain(study.method),
+        "optimizer": _plain(study.optimizer),
+        "budget": _plain(study.budget),
+        "prompt_order": study.prompt_order,
+        "diagnostics": _plain(study.diagnostics),
+        "keep": list(kept_steps(study)),
+    }
+
+
+def kept_steps(study: Study) -> tuple[At, ...]:
+    """Steps whose weights stay: `checkpoints.keep` and the evaluated ones, the last step last."""
+    keep = study.checkpoints.keep
+    steps = {_at(study, step) for step in (() if keep == "last" else keep)}
+    steps |= set(evaluated_steps(study))
+    return (*sorted(step for step in steps if step != "last"), "last")
+
+
+def evaluated_steps(study: Study) -> tuple[At, ...]:
+    """Steps at which cells are evaluated, without 0, each once, the last step last."""
+    steps = {_at(study, step) for step in study.evaluate.at if step != 0}
+    return (
+        *sorted(step for step in steps if step != "last"),
+        *(["last"] if "last" in steps else []),
+    )
+
+
+def _at(study: Study, step: At) -> At:
+    """A budget in tokens may end before `budget.steps`; only a budget in steps knows its last."""
+    known = study.budget.tokens is None
+    return "last" if known and step == study.budget.steps else step
+
+
+def cell_evaluation(study: Study, step: At) -> dict[str, Any]:
+    """One checkpoint of a cell: its answers, its drift and its weights against the base."""
+    config = {**_evaluation(study), **_precision(study)}
+    drift = _drift(study)
+    sparsity = study.evaluate.sparsity
+    return {
+        **config,
+        **drift,
+        "lengths": {**config["lengths"], **drift.get("lengths", {})},
+        "step": step,
+        "seed": study.seeds[0],
+        "sparsity": _plain(sparsity),
+        "optimizer": _plain(study.optimizer) if sparsity is not None else None,
+        "budget": _plain(study.budget) if sparsity is not None else None,
+    }

@@ -1,0 +1,152 @@
+"""A stage at work: its configuration as objects, its parents as folders, its models loaded."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from fractionate.config import SandboxWorld, Task, TeacherContext
+from fractionate.distill.prompts import PromptBook
+from fractionate.models.load import LanguageModel, load_model
+from fractionate.models.vocabulary import Vocabulary, align
+from fractionate.study.keys import Stage
+from fractionate.study.store import Store
+from fractionate.study.workspace import Workspace
+from fractionate.tasks import base as tasks
+from fractionate.tasks.build import build_task
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Student and teacher over one vocabulary.
+
+    Attributes:
+        student: The model to train, fresh from its base.
+        teacher: The frozen model.
+        vocabulary: What both laws are over.
+    """
+
+    student: LanguageModel
+    teacher: LanguageModel
+    vocabulary: Vocabulary
+
+
+@dataclass(frozen=True)
+class Job:
+    """One stage with everything it needs.
+
+    Attributes:
+        stage: What is computed.
+        store: Where its parents' results are.
+        workspace: Where it writes.
+        report: Takes progress and warnings.
+    """
+
+    stage: Stage
+    store: Store
+    workspace: Workspace
+    report: Callable[[dict[str, Any]], None]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The stage's configuration, plain values."""
+        return self.stage.config
+
+    @property
+    def device(self) -> str:
+        """Torch device of the stage."""
+        return str(self.stage.execution["device"])
+
+    def progress(self, step: int, total: int) -> None:
+        """Say how far the stage is, on disk and to whoever listens."""
+        self.workspace.progress(step, total)
+        self.report({"step": step, "total": total})
+
+    def parent(self, kind: str) -> Path:
+        """Folder of the parent of a kind.
+
+        Raises:
+            KeyError: The stage has no such parent.
+        """
+        for key in self.stage.parents:
+            folder = self.store.path(key)
+            if folder.parent.name == kind:
+                return folder
+        raise KeyError(f"stage {self.stage.name} reads no {kind}")
+
+    # ------------------------------------------------------------ what is learnt
+
+    @functools.cached_property
+    def world(self) -> SandboxWorld | None:
+        """The sandbox, if the stage is in it."""
+        return SandboxWorld() if self.config["world"] == "sandbox" else None
+
+    @functools.cached_property
+    def task(self) -> tasks.Task:
+        """The task, with its data."""
+        return build_task(self.task_config, self.world)
+
+    @functools.cached_property
+    def task_config(self) -> Task:
+        """The task's configuration; a data file is where this run has it."""
+        fields = dict(self.config["task"])
+        if "data" in self.stage.inputs:
+            fields["path"] = self.stage.inputs["data"].location
+        return TypeAdapter[Task](Task).validate_python(fields)
+
+    def prompts(self, student: LanguageModel, split: tasks.Split, n: int | None) -> PromptBook:
+        """Problems of a split, as token ids for both models."""
+        context = self.config.get("teacher_context")
+        return PromptBook(
+            self.task.problems(split, n),
+            task=self.task,
+            student=student,
+            limit=self.config["lengths"]["prompt"],
+            context=None if context is None else TeacherContext.model_validate(context),
+            chat_template_kwargs=self.config["chat_template_kwargs"],
+        )
+
+    # ------------------------------------------------------------ models
+
+    def base(self) -> LanguageModel:
+        """The untrained student, in float32."""
+        return self._load("student")
+
+    def teacher(self) -> LanguageModel:
+        """The teacher; loaded once per process and shared, for nothing changes it."""
+        where = self.stage.runtime["teacher"]
+        return _frozen(where["location"], where["revision"], where["dtype"], self.device)
+
+    def pair(self) -> Pair:
+        """Both models, cut to one vocabulary.
+
+        Raises:
+            VocabularyMismatchError: They do not share a tokenizer or a chat template.
+        """
+        student, teacher = self.base(), self.teacher()
+        vocabulary = align(
+            student,
+            teacher,
+            slice=self.config.get("vocabulary", "tokenizer"),
+            chat_template_kwargs=self.config["chat_template_kwargs"],
+        )
+        return Pair(vocabulary.of(student), vocabulary.of(teacher), vocabulary)
+
+    def _load(self, role: str) -> LanguageModel:
+        where = self.stage.runtime[role]
+        return load_model(
+            where["location"],
+            revision=where["revision"],
+            dtype=where["dtype"],
+            device=self.device,
+        )
+
+
+@functools.lru_cache(maxsize=2)
+def _frozen(location: str, revision: str | None, dtype: str, device: str) -> LanguageModel:
+    model = load_model(location, revision=revision, dtype=dtype, device=device)
+    model.module.requires_grad_(False)
+    return model
