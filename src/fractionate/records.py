@@ -64,6 +64,7 @@ class StepRecord:
         tokens_generated: Tokens decoded for this step by this cell.
         tokens_scored: Tokens that the teacher scored for this step in this cell.
         tokens_trained: Tokens in the loss.
+        prompt_tokens: Prompt tokens of the step, in the student's context.
     """
 
     step: int
@@ -91,6 +92,7 @@ class StepRecord:
     tokens_generated: int
     tokens_scored: int
     tokens_trained: int
+    prompt_tokens: int = 0
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,7 @@ def _steps(rng: Generator, labels: Mapping[str, str], steps: int) -> tuple[StepR
                 tokens_generated=1280 if on_policy else 0,
                 tokens_scored=1500,
                 tokens_trained=1280,
+                prompt_tokens=320,
             )
         )
     return tuple(records)

@@ -8,7 +8,7 @@ from fractionate.config import Method
 from fractionate.distill.objective import Objective
 from fractionate.distill.prompts import Prompt
 from fractionate.distill.scoring import Scorer
-from fractionate.models.load import LanguageModel
+from fractionate.models.load import wrap
 from fractionate.records import StopReason
 from fractionate.rollouts.completions import Completions
 from fractionate.tasks.base import Problem
@@ -24,17 +24,7 @@ DIVERGENCES = {
 
 def _models():
     names = {"student": llama(1), "teacher": llama(2, width=64)}
-    return {
-        name: LanguageModel(
-            module=module,
-            tokenizer=tokenizer(),
-            stop_ids=(2,),
-            pad_id=0,
-            vocab_size=32,
-            source=name,
-        )
-        for name, module in names.items()
-    }
+    return {name: wrap(module, tokenizer()) for name, module in names.items()}
 
 
 def _rollouts() -> Completions:

@@ -7,7 +7,7 @@ from tiny import llama, tokenizer
 
 from fractionate.config import Optimizer
 from fractionate.distill.student import NonFiniteUpdateError, Student, learning_rate
-from fractionate.models.load import LanguageModel
+from fractionate.models.load import wrap
 
 PRECISIONS = {
     "float32": Optimizer(param_dtype="float32", state_dtype="float32", compute_dtype="float32"),
@@ -20,9 +20,7 @@ PRECISIONS = {
 
 
 def _student(optimizer: Optimizer) -> Student:
-    model = LanguageModel(
-        module=llama(3), tokenizer=tokenizer(), stop_ids=(2,), pad_id=0, vocab_size=32, source="t"
-    )
+    model = wrap(llama(3), tokenizer())
     return Student(model, optimizer)
 
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from cases import EXAMPLES
+from fractionate.losses import entropy
 from fractionate.metrics import (
     accuracy,
     corrected_scores,
@@ -101,3 +102,16 @@ def test_profile_counts_the_tokens_it_rests_on():
 def test_contract_functions_are_found_here():
     assert pass_at_k(10, 3, 5) == pytest.approx(EXAMPLES["pk_3"][2])
     assert wilson_interval(140, 200) == pytest.approx(tuple(EXAMPLES["wil_140"]))
+
+
+def test_entropy_along_a_completion_is_a_mean_over_positions():
+    laws = torch.tensor([[[0.5, 0.5], [0.9, 0.1]]], dtype=torch.float64)
+    rows = entropy(log_probs=laws.log())
+    assert rows[0].tolist() == pytest.approx(EXAMPLES["ent_rows"], abs=1e-9)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    assert position_profile(rows, mask) == [(pytest.approx(EXAMPLES["ent_mean"], abs=1e-9), 2)]
+
+
+def test_entropy_of_example_a():
+    law = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    assert float(entropy(log_probs=law.log())) == pytest.approx(EXAMPLES["ent_q"], abs=1e-9)

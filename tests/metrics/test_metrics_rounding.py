@@ -96,6 +96,13 @@ def test_float32_weights_all_move():
     assert null == 0.0
 
 
+def test_the_second_moment_never_decays_in_bfloat16():
+    moment = torch.ones((), dtype=torch.bfloat16)
+    for _ in range(1000):
+        moment *= 0.999
+    assert float(moment) == EXAMPLES["v_after1000_bf16"]
+
+
 @pytest.mark.parametrize("simulate", [False, True])
 def test_no_step_moves_nothing(simulate, weights):
     null = rounding_null(

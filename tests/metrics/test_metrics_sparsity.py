@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+import tiny
 from fractionate.metrics import (
     layer_of,
     mask_overlap,
@@ -179,3 +180,29 @@ def test_empty_first_mask_has_no_overlap():
 def test_moved_mask_is_the_complement_of_sparsity():
     before, after = small_update()
     assert float(moved_mask(before, after).double().mean()) == 1 - update_sparsity(before, after)
+
+
+def trained_llama():
+    before, after = (tiny.llama(tie_word_embeddings=True) for _ in range(2))
+    with torch.no_grad():
+        for parameter in after.parameters():
+            parameter[..., ::3] += 0.01
+    return before, after
+
+
+def test_a_tied_llama_counts_its_embedding_once():
+    before, after = trained_llama()
+    found = record(before.state_dict(), after.state_dict())
+    assert found.parameters == sum(parameter.numel() for parameter in before.parameters())
+    assert "lm_head.weight" in before.state_dict()
+
+
+def test_layers_and_matrices_add_up_to_the_total():
+    before, after = (dict(model.named_parameters()) for model in trained_llama())
+    found = record(before, after)
+    for shares, group_of in ((found.by_layer, layer_of), (found.by_matrix, matrix_of)):
+        sizes = dict.fromkeys(shares, 0)
+        for name, parameter in before.items():
+            sizes[group_of(name)] += parameter.numel()
+        unmoved = sum(share * sizes[group] for group, share in shares.items())
+        assert unmoved / found.parameters == pytest.approx(found.unmoved["1e-06"])

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +20,14 @@ from fractionate.teachers.sandbox import (
     weighted_loss,
 )
 from fractionate.teachers.sandbox_data import SOURCES, Packed, packed_batch
-from fractionate.teachers.sandbox_evaluation import Plan, evaluate_model, sample
+from fractionate.teachers.sandbox_evaluation import (
+    CountdownScore,
+    ModelScores,
+    Plan,
+    evaluate_model,
+    sample,
+)
+from fractionate.teachers.sandbox_origin import write_origin
 from fractionate.teachers.sandbox_recipes import RECIPES, Mix, Stage
 
 MIX = Mix(skills=0.4, op=0.1, three=0.2, weak=0.1, whole=0.1, parts=0.1)
@@ -202,3 +210,14 @@ def test_a_smaller_pair_rebuilt_from_scratch_learns(tmp_path: Path) -> None:
     assert scores["components"].skills["copy"] > 0.5
     assert scores["components"].countdown[0].finished > 0.5
     assert scores["teacher"].skills_mean > 0.2
+
+
+def test_the_origin_names_command_seed_steps_and_scores(tmp_path: Path) -> None:
+    score = CountdownScore(3, 0.5, {1: 0.123456}, 1.0, 40.0, 200, 16)
+    scores = ModelScores("test", (score,), {"add": 0.5, "sub": 1.0}, {"cd": 0.5})
+    origin = json.loads(write_origin(tmp_path, "latent", 3, (scores,)).read_text())
+    assert origin["command"] == "fractionate sandbox build latent --seed 3"
+    assert origin["steps"] == {"skills": 2_211, "format": 1_612, "latent": 2_519}
+    found = origin["evaluation"]["test"]
+    assert found["countdown"][0]["pass_at"] == {"1": 0.1235}
+    assert (found["skills_mean"], found["skills_lowest"]) == (0.75, "add")

@@ -103,7 +103,9 @@ class Attribution:
         outcome: Metric.
         knobs: By falling omega^2.
         interactions: By falling omega^2.
-        named: The factor that explains most by the rule of `attribute`; None: cannot be told.
+        named: The factor that explains most by the rule of `attribute`; None: cannot be told, or
+            `joint`.
+        joint: The interaction that explains more than any single knob, by the same rule.
         reason: Why a factor is named, or why none is.
         anova: The analysis of variance; None where there is none (see `reason`).
         residual_sd: Standard deviation of a run within its cell and seed, unit of the outcome.
@@ -115,6 +117,7 @@ class Attribution:
     knobs: tuple[Knob, ...]
     interactions: tuple[Share, ...]
     named: str | None
+    joint: Share | None
     reason: str
     anova: Anova | None
     residual_sd: float | None
@@ -127,7 +130,8 @@ def attribute(runs: Runs, outcome: str, factors: Sequence[str] = ()) -> Attribut
 
     A knob is named, "explains most", only if its omega^2 interval lies above 0, it ranks first in
     at least 95 % of the bootstrap replicates, and the interval of its worst-case swing excludes 0.
-    Otherwise it cannot be told. This rule was written before any study was run.
+    Where an interaction leads all terms by the same standard, no single knob is named but the
+    interaction. Otherwise it cannot be told. This rule was written before any study was run.
 
     Args:
         runs: The study; only seeds that are complete in every arm are used.
@@ -147,21 +151,22 @@ def attribute(runs: Runs, outcome: str, factors: Sequence[str] = ()) -> Attribut
     if seeds < 2:
         knobs = _knobs(values, names, labels, None, None)
         why = "one seed: a difference between two runs cannot be told from the noise of a run"
-        return Attribution(outcome, knobs, (), None, why, anova, None, values.size, seeds)
+        return Attribution(outcome, knobs, (), None, None, why, anova, None, values.size, seeds)
     if anova.total.ss == 0:
         return _nothing(outcome, values.size, seeds, f"{outcome} is the same in every run")
     replicates = _wild_replicates(values, outcome)
     knobs = _knobs(values, names, labels, anova, replicates)
     interactions = _interactions(anova, replicates, len(names))
-    named, reason = _decide(knobs)
+    joint = _joint(interactions, anova, replicates)
+    named, reason = (None, "no single knob") if joint else _decide(knobs)
     mse = anova.residual.ms
     sd = None if mse is None else math.sqrt(mse)
     size = values.size
-    return Attribution(outcome, knobs, interactions, named, reason, anova, sd, size, seeds)
+    return Attribution(outcome, knobs, interactions, named, joint, reason, anova, sd, size, seeds)
 
 
 def _nothing(outcome: str, size: int, seeds: int, reason: str) -> Attribution:
-    return Attribution(outcome, (), (), None, reason, None, None, size, seeds)
+    return Attribution(outcome, (), (), None, None, reason, None, None, size, seeds)
 
 
 def _factors(runs: Runs, asked: Sequence[str]) -> list[str]:
@@ -188,15 +193,15 @@ def _cube(runs: Runs, outcome: str, names: Sequence[str]) -> Floats:
 
 def _anova(values: Floats, names: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Anova:
     """The table, with seeds as blocks where there are several."""
-    index = np.indices(values.shape).reshape(values.ndim, -1)
+    index = list(itertools.product(*(range(size) for size in values.shape)))
     columns = {
-        name: [labels[axis][i] for i in index[axis].tolist()] for axis, name in enumerate(names)
+        name: [labels[axis][place[axis]] for place in index] for axis, name in enumerate(names)
     }
     several = values.shape[-1] > 1
     return factorial_anova(
         values.ravel(),
         columns,
-        blocks={"seed": index[-1].tolist()} if several else None,
+        blocks={"seed": [place[-1] for place in index]} if several else None,
         levels=dict(zip(names, labels, strict=True)),
     )
 
@@ -229,7 +234,8 @@ def omega_squared(cubes: Floats) -> Floats:
 
     centred = cubes - cubes.mean(axis=axes, keepdims=True)
     total = sum_of_squares(centred)
-    ss, df = [], []
+    ss: list[Floats] = []
+    df: list[int] = []
     for term in _terms(factors):
         part = centred
         for axis in range(cubes.ndim - 1):
@@ -274,7 +280,7 @@ def _knobs(
     anova: Anova | None,
     replicates: Floats | None,
 ) -> tuple[Knob, ...]:
-    knobs = []
+    knobs: list[Knob] = []
     for axis, name in enumerate(names):
         share, first, half, effect = Share((name,), None, None, None), None, None, None
         if anova is not None and replicates is not None:
@@ -326,6 +332,15 @@ def _interactions(anova: Anova, replicates: Floats, factors: int) -> tuple[Share
         if i >= factors
     ]
     return tuple(sorted(shares, key=lambda share: -(share.omega2 or -math.inf)))
+
+
+def _joint(interactions: Sequence[Share], anova: Anova, replicates: Floats) -> Share | None:
+    """The interaction that leads every other term, or None."""
+    if not interactions or interactions[0].low is None or interactions[0].low <= 0:
+        return None
+    place = [term.factors for term in anova.terms].index(interactions[0].factors)
+    leads = replicates[:, place] >= replicates.max(axis=1)
+    return interactions[0] if float(leads.mean()) >= FIRST else None
 
 
 def _decide(knobs: Sequence[Knob]) -> tuple[str | None, str]:

@@ -91,7 +91,7 @@ def make_corpus(  # noqa: PLR0913 - who, what, how and where of a whole corpus
                 keep_teacher_hidden=keep_hidden,
             )
             fresh = path.with_suffix(".writing")
-            save_completions(completions, fresh)
+            save_completions(fresh, completions)
             fresh.rename(path)
         tokens += load_completions(path).n_tokens
         progress(min(start + CHUNK_STEPS, len(steps)), len(steps))

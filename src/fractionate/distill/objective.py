@@ -184,7 +184,7 @@ class Objective:
         if self.method.support.token == "rollout":
             return rollout_tokens
         law = teacher if self.method.divergence.kind == "forward" else student.detach()
-        return inverse_cdf(law, uniforms)
+        return inverse_cdf(law.exp(), uniforms)
 
     def _sampled(
         self,

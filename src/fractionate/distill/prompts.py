@@ -10,7 +10,7 @@ from fractionate.config import TeacherContext
 from fractionate.models.load import LanguageModel
 from fractionate.models.prompts import check_length, render
 from fractionate.rng import derive_seed, stream
-from fractionate.rollouts.context import condition
+from fractionate.rollouts.context import teacher_messages
 from fractionate.tasks.base import Problem, Task
 
 Order = Literal["step_draw", "epoch_shuffle"]
@@ -78,17 +78,24 @@ class PromptBook:
         student = self._ids(problem, problem.messages)
         if self._context is None:
             return Prompt(problem, student, student)
-        demonstration = None
-        if self._context.demonstration:
-            seed = derive_seed(0, "teacher context", problem.key)
-            demonstration = self._task.demonstration(problem, seed=seed)
-        messages = condition(problem.messages, self._context, demonstration=demonstration)
+        messages = conditioned(problem, self._task, self._context)
         return Prompt(problem, student, self._ids(problem, messages))
 
     def _ids(self, problem: Problem, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
         ids = render(self._tokenizer, messages, self._kwargs)
         check_length(ids, self._limit, field="lengths.prompt", key=problem.key)
         return tuple(ids)
+
+
+def conditioned(
+    problem: Problem, task: Task, context: TeacherContext | None
+) -> Sequence[Mapping[str, str]]:
+    """A problem as the teacher sees it: with a worked solution, if the context asks for one."""
+    demonstration = None
+    if context is not None and context.demonstration:
+        seed = derive_seed(0, "teacher context", problem.key)
+        demonstration = task.demonstration(problem, seed=seed)
+    return teacher_messages(problem.messages, context, demonstration=demonstration)
 
 
 def prompt_indices(

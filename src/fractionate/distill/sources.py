@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fractionate.config import DatasetRollout, Method, TeacherRollout
 from fractionate.distill.corpus import Corpus
@@ -27,6 +27,7 @@ class Drawn:
     tokens_generated: int
 
 
+@runtime_checkable
 class RolloutSource(Protocol):
     """Gives every step its completions."""
 
@@ -105,7 +106,14 @@ class DatasetRollouts:
             )
             for i, prompt in enumerate(prompts)
         ]
-        return Drawn(from_dataset(texts, self._student, max_tokens=self._max_tokens), 0)
+        completions = from_dataset(
+            texts,
+            self._student.tokenizer,
+            end_id=self._student.end_id,
+            max_new_tokens=self._max_tokens,
+            device=self._student.device,
+        )
+        return Drawn(completions, 0)
 
 
 def rollout_source(  # noqa: PLR0913 - one source needs these, another those

@@ -28,6 +28,7 @@ class StepTally:
         self._loss_mask = loss_mask
         self._scored_before = run.scorer.tokens_scored
         self._loss = 0.0
+        self._prompt_tokens = 0
         look = step % run.diagnostics.every == 0
         share = min(1.0, run.diagnostics.positions / max(1, drawn.completions.n_tokens))
         self._diagnostics = StepDiagnostics(
@@ -36,6 +37,7 @@ class StepTally:
 
     def micro_batches(self, prompts: Sequence[Prompt]) -> list[list[int]]:
         """Groups of rows of similar length, under the token budget of a forward pass."""
+        self._prompt_tokens = sum(len(p.student) for p in prompts)
         longest = [max(len(p.student), len(p.teacher)) for p in prompts]
         lengths = self._drawn.completions.lengths.tolist()
         return micro_batches(longest, lengths, self._run.budget.tokens_per_micro_batch)
@@ -70,5 +72,6 @@ class StepTally:
             tokens_generated=self._drawn.tokens_generated,
             tokens_scored=run.scorer.tokens_scored - self._scored_before,
             tokens_trained=self._loss_mask.n_tokens,
+            prompt_tokens=self._prompt_tokens,
             **self._diagnostics.summary(),
         )

@@ -20,7 +20,7 @@ from fractionate.losses.log_probs import upcast
 FORWARD_NORM_SUPREMUM = math.sqrt(2)
 """No forward-KL gradient reaches this norm with finite logits; two point masses approach it."""
 REVERSE_NORM_PER_RANGE = 1 / (2 * math.sqrt(2))
-"""Norm of the reverse-KL gradient per unit of log-ratio range, at most; attained at uniform q, V = 2."""
+"""Norm of the reverse-KL gradient per unit of log-ratio range, at most; attained at two tokens."""
 
 
 def total_variation(

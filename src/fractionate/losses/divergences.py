@@ -187,7 +187,7 @@ def jensen_shannon(
         return torch.where(torch.ones_like(student, dtype=torch.bool), 0.0, student).sum(-1)
     in_teacher, in_student = teacher != _NEVER, student != _NEVER
     log_ratio = torch.where(in_teacher | in_student, student - teacher, 0.0)
-    smaller = torch.where(log_ratio > 0, beta, 1 - beta).to(log_ratio.dtype)
+    smaller = torch.full_like(log_ratio, 1 - beta).masked_fill(log_ratio > 0, beta)
     mixture_over_larger = torch.log1p(smaller * torch.expm1(-log_ratio.abs()))
     from_teacher = torch.where(in_teacher, -mixture_over_larger - log_ratio.relu(), 0.0)
     from_student = torch.where(in_student, -mixture_over_larger - (-log_ratio).relu(), 0.0)

@@ -1,6 +1,6 @@
 """KL from one sampled token per position: what is estimated, and what is descended.
 
-With d = log q(v) - log p(v) at the sampled token v (q student, p teacher), Schulman's estimators are
+With d = log q(v) - log p(v) at the sampled token v (q student, p teacher), the estimators are
 
 | want | tokens from | k1 | k2 | k3 |
 |---|---|---|---|---|
@@ -147,7 +147,7 @@ def vopd_advantage(
     log_prob_teacher: Float[Tensor, "*batch"],
     reverse_kl: Float[Tensor, "*batch"],
 ) -> Float[Tensor, "*batch"]:
-    """-(d - R): sampled reverse KL's advantage with the exact per-token value as baseline, detached.
+    """-(d - R): the advantage of sampled reverse KL with its exact value as baseline, detached.
 
     Its mean under the student is 0. `reverse_kl` is R at the same positions, in nats, exact or on
     the student's renormalised top k (any token-independent baseline is unbiased).

@@ -92,6 +92,8 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
     """
     heads = (student_head, teacher_head)
     _check_shapes(student_hidden, teacher_hidden, heads, token_weights)
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size={chunk_size} must be at least 1 position, or None")
     plan = _Plan(
         kind=kind,
         parameter=_parameter(kind, parameter),
@@ -207,7 +209,7 @@ def _evaluate(
             scale = scale * weights
         gradients = _Gradients(cast, given, scale, wanted)
         values, stats = _fast_pass(cast, plan, gradients)
-        if not bool(torch.isfinite(values).all()):
+        if not bool(torch.isfinite(values).all() & torch.isfinite(stats).all()):
             gradients = _Gradients(cast, given, scale, wanted)
             values, stats = _masked_pass(cast, plan, gradients)
         return _Outcome(values, stats, gradients.finished())
@@ -294,7 +296,7 @@ class _LinearDivergence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - torch's own signature
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
         *operands, weights, plan = arguments
         ctx.plan, ctx.ready = plan, None
         ctx.save_for_backward(*operands, weights)
@@ -309,7 +311,7 @@ class _LinearDivergence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator hides the names
-        ctx: Any,  # noqa: ANN401 - torch's own signature
+        ctx: Any,
         *upstream: Tensor,
     ) -> tuple[Tensor | None, ...]:
         *operands, weights = ctx.saved_tensors

@@ -2,7 +2,7 @@
 
 With K the support, P = p(K), Q = q(K):
 `KL(p||q) = KL_binary(P, Q) + P KL(p|K || q|K) + (1 - P) KL(p|tail || q|tail)`.
-`bucket` keeps the first two terms, `renormalise` is KL(p|K || q|K), `truncate` the bare partial sum.
+`bucket` keeps the first two terms, `renormalise` is KL(p|K || q|K), `truncate` the partial sum.
 """
 
 import torch
@@ -35,8 +35,8 @@ def topk_kl(
     The support is the teacher's top k for `forward`, KL(teacher || student), and the student's for
     `reverse`. At k = V every tail equals the full KL. Otherwise
 
-    - `bucket`: the tail is one more token. A lower bound of the KL; every tail token gets a
-      gradient of the sign of its law's tail error, whatever the sign of its own.
+    - `bucket`: the tail is one more token. A lower bound of the KL; all tail tokens get a gradient
+      of the one sign of P - Q, whatever the sign of their own error.
     - `renormalise`: both laws are conditioned on the support: no pressure on the tail's mass.
     - `truncate`: the sum over the support alone. It can be negative, and is not floored.
 

@@ -1,4 +1,8 @@
-"""Measurements of models, updates and gradients."""
+"""Measurements of models, updates and gradients.
+
+What needs a language model to run is in `metrics.drift` and `metrics.verdicts`; importing this
+package does not load transformers.
+"""
 
 from fractionate.metrics.accuracy import UNSCORED, Accuracy, accuracy
 from fractionate.metrics.coverage import (

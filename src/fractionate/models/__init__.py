@@ -1,0 +1,1 @@
+"""Language models: loading, prompts, vocabularies, hidden states and decoding steps."""

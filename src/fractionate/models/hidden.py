@@ -6,7 +6,7 @@ chunk by chunk without the whole logits matrix.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,7 @@ _LOGIT_FACTORS: Final = (
 """Fields of model configs that change the logits after the head; 1 and none leave them alone."""
 
 
+@runtime_checkable
 class Scorable(Protocol):
     """What scoring needs of completions; `rollouts.Completions` has it.
 
@@ -46,15 +47,19 @@ def head_weight(module: PreTrainedModel) -> Float[Tensor, "vocab hidden"]:
     head = module.get_output_embeddings()
     name = type(module).__name__
     if not isinstance(head, nn.Linear):
-        raise ValueError(f"{name} has no linear language-model head. Use a causal language model")
+        raise ValueError(  # noqa: TRY004 - the model is a wrong value for the caller
+            f"{name} has no linear language-model head. Use a causal language model"
+        )
     if head.bias is not None:
-        raise ValueError(f"{name} has a bias in its head, which is not supported. Use a model without")
+        raise ValueError(
+            f"{name} has a bias in its head, which is not supported. Use a model without"
+        )
     settings = module.config.to_dict()
     for field in _LOGIT_FACTORS:
         if settings.get(field) not in (None, 1, 1.0):
             raise ValueError(
-                f"{name} changes its logits after the head ({field} is {settings[field]}), which is "
-                "not supported. Use a model without it"
+                f"{name} changes its logits after the head ({field} is {settings[field]}), which "
+                "is not supported. Use a model without it"
             )
     return head.weight
 

@@ -4,6 +4,9 @@ It computes what transformers computes, from the module's own tensors: RMSNorm i
 positions of the static kinds, grouped-query attention, tied or separate heads, biases. Left out:
 rotary kinds that depend on the length (dynamic, longrope), sliding windows and training.
 
+16-bit weights on a CPU are widened once, exactly, and the arithmetic runs in float32: it is faster
+there than 16-bit arithmetic, and the law is that of the same weights without rounding in between.
+
 What makes it fast where models are tiny: one matrix product for q, k and v and one for gate and up,
 a preallocated cache in which all rows write the same column (contexts are padded on the left, every
 row keeps its own positions), and no mask where no row is padded.
@@ -79,10 +82,11 @@ class LlamaStepper:
         self._device = module.device
         body: Any = backbone(module)
         fuse = sum(weight.numel() for weight in body.layers.parameters()) < _FUSE_BELOW
-        self._layers = [_read(layer, fuse=fuse) for layer in body.layers]
-        self._embedding: Tensor = body.embed_tokens.weight
-        self._norm: Tensor = body.norm.weight
-        self._head = head_weight(module)[: model.vocab_size]
+        dtype = _compute_dtype(module)
+        self._layers = [_read(layer, dtype, fuse=fuse) for layer in body.layers]
+        self._embedding: Tensor = body.embed_tokens.weight.to(dtype)
+        self._norm: Tensor = body.norm.weight.to(dtype)
+        self._head = head_weight(module)[: model.vocab_size].to(dtype)
         self._epsilon: float = config.rms_norm_eps
         self._heads: int = config.num_attention_heads
         self._kv_heads: int = config.num_key_value_heads
@@ -227,25 +231,36 @@ class LlamaStepper:
         return Outlook(functional.linear(hidden, self._head), hidden)
 
 
-def _read(layer: Any, *, fuse: bool) -> _Layer:
+def _compute_dtype(module: PreTrainedModel) -> torch.dtype:
+    on_cpu = module.device.type == "cpu"
+    return torch.promote_types(module.dtype, torch.float32) if on_cpu else module.dtype
+
+
+def _read(layer: Any, dtype: torch.dtype, *, fuse: bool) -> _Layer:
     attention, mlp = layer.self_attn, layer.mlp
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     return _Layer(
-        attention_norm=layer.input_layernorm.weight,
-        qkv=_projection(attention.q_proj, attention.k_proj, attention.v_proj, fuse=fuse),
-        output=_projection(attention.o_proj, fuse=False),
-        mlp_norm=layer.post_attention_layernorm.weight,
-        gate_up=_projection(mlp.gate_proj, mlp.up_proj, fuse=fuse),
-        down=_projection(mlp.down_proj, fuse=False),
+        attention_norm=layer.input_layernorm.weight.to(dtype),
+        qkv=_projection(projections, dtype, fuse=fuse),
+        output=_projection((attention.o_proj,), dtype, fuse=False),
+        mlp_norm=layer.post_attention_layernorm.weight.to(dtype),
+        gate_up=_projection((mlp.gate_proj, mlp.up_proj), dtype, fuse=fuse),
+        down=_projection((mlp.down_proj,), dtype, fuse=False),
     )
 
 
-def _projection(*linears: torch.nn.Linear, fuse: bool) -> _Projection:
-    parts = tuple((linear.weight, linear.bias) for linear in linears)
+def _projection(
+    linears: Sequence[torch.nn.Linear], dtype: torch.dtype, *, fuse: bool
+) -> _Projection:
     if not fuse:
-        return _Projection(parts)
-    biases = [bias for _, bias in parts if bias is not None]
-    weight = torch.cat([weight for weight, _ in parts])
+        return _Projection(tuple((x.weight.to(dtype), _bias(x, dtype)) for x in linears))
+    biases = [bias for x in linears if (bias := _bias(x, dtype)) is not None]
+    weight = torch.cat([x.weight for x in linears]).to(dtype)
     return _Projection(((weight, torch.cat(biases) if biases else None),))
+
+
+def _bias(linear: torch.nn.Linear, dtype: torch.dtype) -> Tensor | None:
+    return None if linear.bias is None else linear.bias.to(dtype)
 
 
 def _after_attention(layer: _Layer, x: Tensor, attended: Tensor, epsilon: float) -> Tensor:

@@ -65,7 +65,7 @@ class LanguageModel:
         return self.module.device
 
 
-def load_model(  # noqa: PLR0913 - a model is named by all of these
+def load_model(
     source: str | Path,
     *,
     dtype: str = "float32",
@@ -91,7 +91,8 @@ def load_model(  # noqa: PLR0913 - a model is named by all of these
     where = _arguments(source, revision)
     tokenizer = tokenizer if tokenizer is not None else load_tokenizer(source, revision)
     with _explained(source), _no_progress_bars():
-        loaded, info = AutoModelForCausalLM.from_pretrained(
+        load: Any = AutoModelForCausalLM.from_pretrained
+        loaded, info = load(
             **where, dtype=DTYPES[dtype], attn_implementation="sdpa", output_loading_info=True
         )
     missing = sorted(info["missing_keys"])
@@ -101,8 +102,9 @@ def load_model(  # noqa: PLR0913 - a model is named by all of these
             "Fetch or save the checkpoint again"
         )
     module: PreTrainedModel = loaded.to(device).eval()
-    if "quantization_config" in module.config.to_dict():  # of a GGUF file, dequantised by now
-        del module.config.quantization_config
+    config: Any = module.config
+    if "quantization_config" in config.to_dict():  # of a GGUF file, dequantised by now
+        del config.quantization_config
     return wrap(module, tokenizer, source=str(source))
 
 
@@ -217,7 +219,7 @@ def _explained(source: str | Path) -> Iterator[None]:
             "Check that the folder or file is complete and of a known architecture"
             if local
             else "It is no local folder, and the hub did not serve it: check the name, the "
-            "connection or the offline cache (HF_HOME), and for a gated model that you are logged in"
+            "connection or the offline cache (HF_HOME), and for a gated model the login"
         )
         raise ModelLoadError(f"{source}: cannot be loaded ({reason}). {mend}") from None
 
@@ -233,7 +235,7 @@ def _no_progress_bars() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def _as_ids(value: int | list[int] | None) -> list[int]:
+def _as_ids(value: Any) -> list[int]:
     if value is None:
         return []
     return [int(item) for item in value] if isinstance(value, list) else [int(value)]

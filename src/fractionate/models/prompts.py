@@ -95,5 +95,5 @@ def terminator(tokenizer: PreTrainedTokenizerBase) -> int | None:
         special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
         if len(ids) and ids[0] in special:
             return int(ids[0])
-    eos = tokenizer.eos_token_id
+    eos: Any = tokenizer.eos_token_id
     return None if eos is None else int(eos)

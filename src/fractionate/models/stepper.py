@@ -7,7 +7,7 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -63,6 +63,7 @@ def pack(contexts: Sequence[Sequence[int]], device: torch.device) -> Packed:
     return Packed(ids, pads, (columns[None, :] - pads[:, None]).clamp(min=0))
 
 
+@runtime_checkable
 class Stepper(Protocol):
     """A model in the middle of decoding a batch of rows."""
 

@@ -103,8 +103,7 @@ def _same_tokens(student: LanguageModel, teacher: LanguageModel) -> None:
 
 
 def _strings(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
-    tokens: list[Any] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    return tokens
+    return list(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))))
 
 
 def _shown(strings: Sequence[str | None], index: int) -> str:

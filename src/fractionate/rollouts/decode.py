@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Final, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from fractionate.models.llama import LlamaStepper, runs_lean
 from fractionate.models.load import LanguageModel
 from fractionate.models.stepper import Outlook, Stepper, TransformersStepper
-from fractionate.records import StopReason
 from fractionate.rng import stream
-from fractionate.rollouts.completions import Completions
+from fractionate.rollouts.tape import Choice, Sampled, Step, Tape
 
 STEPPERS: Final[Mapping[str, Callable[[LanguageModel], Stepper]]] = {
     "llama": LlamaStepper,
@@ -35,7 +34,7 @@ _DROP_BELOW: Final = 0.75
 
 @dataclass(frozen=True)
 class DecodeBudget:
-    """What one wave may take.
+    """What one wave may take; it decides about speed and memory, not about what is written.
 
     Attributes:
         memory: Bytes for caches and logits.
@@ -47,7 +46,7 @@ class DecodeBudget:
 
 
 BUDGETS: Final[Mapping[str, DecodeBudget]] = {
-    "cpu": DecodeBudget(memory=2**29, rows=256),
+    "cpu": DecodeBudget(memory=2**29, rows=128),
     "cuda": DecodeBudget(memory=2**34, rows=1024),
 }
 """Budgets by device type; other devices have the CPU's."""
@@ -66,28 +65,11 @@ class Speaker:
     prompts: Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a law chose for every row.
-
-    Attributes:
-        tokens: One token per row.
-        log_probs: Under the law it was drawn from, in nats.
-        source: Who wrote it, as `records.Source`.
-        entropy: Of the model's own law at temperature 1, in nats, where asked for.
-    """
-
-    tokens: Int[Tensor, " rows"]
-    log_probs: Float[Tensor, " rows"]
-    source: Int[Tensor, " rows"]
-    entropy: Float[Tensor, " rows"] | None = None
-
-
 @final
 class Uniforms:
     """Uniform numbers by purpose, row and position; the same whatever else is in the batch."""
 
-    def __init__(self, seed: int, position: int, rows: Tensor, count: int) -> None:
+    def __init__(self, seed: int, position: int, rows: Int[Tensor, " rows"], count: int) -> None:
         self._seed, self._position, self._rows, self._count = seed, position, rows, count
 
     def __call__(self, purpose: str) -> Float[Tensor, " rows"]:
@@ -100,34 +82,20 @@ Law = Callable[[Sequence[Outlook], Uniforms], Choice]
 """From what each model says about the next token to one token per row."""
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """Completions with what was measured while they were written.
-
-    Attributes:
-        completions: What was written.
-        entropy: Mean entropy of each completion at temperature 1, in nats, where asked for.
-    """
-
-    completions: Completions
-    entropy: Float[Tensor, " batch"] | None = None
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One decoding step of a wave; rows that had finished before are not alive."""
-
-    position: int
-    rows: Int[Tensor, " rows"]
-    alive: Bool[Tensor, " rows"]
-    choice: Choice
-    hidden: Float[Tensor, "rows hidden"] | None
-
-
 def open_stepper(model: LanguageModel) -> Stepper:
     """The lean stepper of the model's type where it computes the same, else the model's own."""
     make = STEPPERS.get(str(model.module.config.model_type))
     return make(model) if make and runs_lean(model.module) else TransformersStepper(model)
+
+
+@dataclass(frozen=True)
+class _Voices:
+    """Who writes in a run, and how."""
+
+    speakers: Sequence[Speaker]
+    steppers: Sequence[Stepper]
+    law: Law
+    keep_hidden: bool
 
 
 @final
@@ -135,7 +103,7 @@ class Decoder:
     """Writes completions row by row and keeps what was written.
 
     Rows are numbered prompt by prompt: row i is sample i % samples of prompt i // samples. Several
-    runs may write one after the other: other models, other rows, or the same rows further on.
+    runs may follow each other: other models, other rows, or the same rows further on.
     """
 
     def __init__(
@@ -157,7 +125,7 @@ class Decoder:
             budget: What a wave may take; by device if not given.
 
         Raises:
-            ValueError: Nobody speaks, there is nothing to write, or models do not match.
+            ValueError: Nobody speaks, there is nothing to write, or the models do not match.
         """
         _check(speakers, max_new_tokens, samples)
         model = speakers[0].model
@@ -166,18 +134,17 @@ class Decoder:
         self._max_new_tokens, self._seed, self._samples = max_new_tokens, seed, samples
         self._count = len(speakers[0].prompts) * samples
         stop_ids = sorted({index for speaker in speakers for index in speaker.model.stop_ids})
-        self._stops = torch.zeros(
-            max(*stop_ids, model.vocab_size) + 1, dtype=torch.bool, device=self._device
-        )
+        size = max(model.vocab_size, self._pad_id + 1, *(index + 1 for index in stop_ids))
+        self._stops = torch.zeros(size, dtype=torch.bool, device=self._device)
         self._stops[stop_ids] = True
-        self._steps: list[_Step] = []
+        self._tape = Tape(self._count)
 
     @property
     def rows(self) -> Int[Tensor, " rows"]:
         """All rows."""
         return torch.arange(self._count, device=self._device)
 
-    def run(  # noqa: PLR0913 - who writes, by which law, which rows, from where to where
+    def run(
         self,
         speakers: Sequence[Speaker],
         law: Law,
@@ -192,7 +159,7 @@ class Decoder:
         Args:
             speakers: The models that the law hears, in its order.
             law: Chooses the tokens.
-            rows: Which rows; all of them are `start` tokens long.
+            rows: Which rows; each of them is `start` tokens long.
             start: Tokens written so far.
             end: Tokens to be written in all; `max_new_tokens` if not given.
             keep_hidden: Keep the first speaker's hidden states that predicted each token.
@@ -202,45 +169,106 @@ class Decoder:
         """
         end = self._max_new_tokens if end is None else min(end, self._max_new_tokens)
         steppers = [open_stepper(speaker.model) for speaker in speakers]
-        with torch.inference_mode():
-            while len(rows) > 0 and start < end:
-                until, size = self._plan(speakers, len(rows), start, end)
-                survivors: list[Tensor] = []
-                for wave in rows.split(size):
-                    contexts, samples = self._contexts(speakers, wave, start)
-                    outlooks = [
-                        stepper.prefill(ids, samples=samples, max_new_tokens=until - start)
-                        for stepper, ids in zip(steppers, contexts, strict=True)
-                    ]
-                    source = _Wave(steppers, law, outlooks, keep_hidden=keep_hidden)
-                    survivors.append(self._write(source, wave, start, until))
-                rows, start = torch.cat(survivors), until
+        voices = _Voices(speakers, steppers, law, keep_hidden)
+        while len(rows) > 0 and start < end:
+            until, size = self._plan(speakers, len(rows), start, end)
+            waves = [self._wave(voices, wave, start, until) for wave in rows.split(size)]
+            rows, start = torch.cat(waves), until
         return rows
 
     def finish(self) -> Sampled:
         """Everything written so far, as right-padded tensors."""
-        keep = [step.alive for step in self._steps]
-        rows = torch.cat([step.rows[alive] for step, alive in zip(self._steps, keep, strict=True)])
-        at = torch.cat(
-            [torch.full_like(step.rows, step.position)[step.alive] for step in self._steps]
+        return self._tape.finish(stops=self._stops, pad_id=self._pad_id)
+
+    def _plan(
+        self, speakers: Sequence[Speaker], rows: int, start: int, end: int
+    ) -> tuple[int, int]:
+        """Until which length to write, and how many rows at a time."""
+        memory = self._budget.memory
+        fixed, per_token = _bytes_per_row([speaker.model for speaker in speakers])
+        prompt = max(len(ids) for speaker in speakers for ids in speaker.prompts)
+        until = min(end, start + max(start, _HORIZON))
+        size = max(1, min(memory // (fixed + per_token * (prompt + until)), self._budget.rows))
+        if rows > size:
+            return until, size
+        reach = (memory // rows - fixed) // per_token - prompt
+        return max(until, min(end, reach)), rows
+
+    def _wave(
+        self, voices: _Voices, rows: Int[Tensor, " rows"], start: int, end: int
+    ) -> Int[Tensor, " survivors"]:
+        """Write some rows from `start` to `end` tokens; returns those that have not stopped."""
+        with torch.inference_mode():
+            outlooks = self._prefill(voices, rows, start, end)
+            alive = torch.ones_like(rows, dtype=torch.bool)
+            for position in range(start, end):
+                choice = voices.law(outlooks, Uniforms(self._seed, position, rows, self._count))
+                hidden = outlooks[0].hidden if voices.keep_hidden else None
+                self._tape.append(Step(position, rows, alive, choice, hidden))
+                alive = alive & ~self._stops[choice.tokens]
+                count, tokens = int(alive.sum()), choice.tokens
+                if count == 0 or position + 1 == end:
+                    break
+                if count < _DROP_BELOW * len(rows):
+                    kept = alive.nonzero()[:, 0]
+                    for stepper in voices.steppers:
+                        stepper.keep(kept)
+                    rows, tokens, alive = rows[kept], tokens[kept], alive[kept]
+                outlooks = [stepper.step(tokens) for stepper in voices.steppers]
+            return rows[alive]
+
+    def _prefill(
+        self, voices: _Voices, rows: Int[Tensor, " rows"], start: int, end: int
+    ) -> list[Outlook]:
+        """Have every model read its prompts with what was written; a shared prompt once."""
+        prompts = torch.div(rows, self._samples, rounding_mode="floor")
+        repeats = 1
+        written: list[list[int]] = [[] for _ in range(len(rows))]
+        if start > 0:
+            written = self._tape.prefixes(rows)
+        else:
+            unique, counts = prompts.unique_consecutive(return_counts=True)
+            if bool((counts == counts[0]).all()):
+                prompts, repeats = unique, int(counts[0])
+        indices = prompts.tolist()
+        return [
+            stepper.prefill(
+                [[*speaker.prompts[i], *text] for i, text in zip(indices, written, strict=False)],
+                samples=repeats,
+                max_new_tokens=end - start,
+            )
+            for speaker, stepper in zip(voices.speakers, voices.steppers, strict=True)
+        ]
+
+
+def _check(speakers: Sequence[Speaker], max_new_tokens: int, samples: int) -> None:
+    if not speakers:
+        raise ValueError("nobody writes: give a student or a teacher")
+    if max_new_tokens < 1 or samples < 1:
+        raise ValueError(
+            f"max_new_tokens is {max_new_tokens} and samples is {samples}: both are at least 1"
+        )
+    counts = [len(speaker.prompts) for speaker in speakers]
+    if 0 in counts or len(set(counts)) != 1:
+        raise ValueError(f"each model needs the same prompts, at least one; they have {counts}")
+    sizes = {speaker.model.vocab_size for speaker in speakers}
+    if len(sizes) != 1:
+        raise ValueError(
+            f"the models have vocabularies of {sorted(sizes)} tokens. Bring them to one with "
+            "models.vocabulary.align"
         )
 
-        def gather(pick: Callable[[_Step], Tensor | None]) -> Tensor | None:
-            parts = [pick(step) for step in self._steps]
-            kept = [p[a] for p, a in zip(parts, keep, strict=True) if p is not None]
-            return torch.cat(kept) if len(kept) == len(parts) else None
 
-        lengths = torch.bincount(rows, minlength=self._count)
-        shape = (self._count, int(lengths.max()))
-
-        def spread(flat: Tensor, fill: int = 0) -> Tensor:
-            dense = flat.new_full((*shape, *flat.shape[1:]), fill)
-            dense[rows, at] = flat
-            return dense
-
-        written = gather(lambda step: step.choice.tokens)
-        log_probs, source = gather(lambda s: s.choice.log_probs), gather(lambda s: s.choice.source)
-        hidden, entropy = gather(lambda s: s.hidden), gather(lambda s: s.choice.entropy)
-        assert written is not None and log_probs is not None and source is not None  # noqa: S101
-        tokens = spread(written, self._pad_id)
-        return Sampled(tokens, entropy)
+def _bytes_per_row(models: Sequence[LanguageModel]) -> tuple[int, int]:
+    """What a row takes whatever its length, and what it takes per token, over all models."""
+    fixed = per_token = 0
+    for model in models:
+        config = model.module.config.get_text_config()
+        settings = config.to_dict()
+        heads = settings.get("num_key_value_heads") or config.num_attention_heads
+        size = settings.get("head_dim") or config.hidden_size // config.num_attention_heads
+        width = max(4, torch.finfo(model.module.dtype).bits // 8)
+        per_token += 2 * config.num_hidden_layers * heads * size * width
+        # logits, their float32 copy, their exponentials and the float64 sums
+        fixed += model.vocab_size * (width + 4 + 4 + 8)
+    return fixed, per_token

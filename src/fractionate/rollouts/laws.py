@@ -15,7 +15,7 @@ from torch import Tensor
 DEFAULT_CLIP: Final = 2.0 * math.log(3.0)
 
 
-def spectrum_log_probs(  # noqa: PLR0913 - the contract of the rollout spectrum names these
+def spectrum_log_probs(
     *,
     student_log_probs: Float[Tensor, "*batch vocab"],
     teacher_log_probs: Float[Tensor, "*batch vocab"],

@@ -9,7 +9,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from fractionate.config import (
     ALIASES,
@@ -24,6 +24,7 @@ from fractionate.config import (
     resolve,
 )
 from fractionate.config.files import parse_study
+from fractionate.config.vary import Plain
 
 SHORT_NAMES: Mapping[str, str] = {path: alias for alias, path in ALIASES.items()}
 _FAULTS_SHOWN = 10
@@ -99,9 +100,8 @@ def expand(study: Study) -> tuple[Cell, ...]:
 
 def _cell(arm: Study, labels: Mapping[str, str], seed: int) -> Cell:
     short = [f"{SHORT_NAMES.get(path, _last(path))}={label}" for path, label in labels.items()]
-    return Cell(
-        " ".join([*short, f"seed={seed}"]), arm.model_copy(update={"seeds": (seed,)}), labels, seed, 0
-    )
+    name = " ".join([*short, f"seed={seed}"])
+    return Cell(name, arm.model_copy(update={"seeds": (seed,)}), labels, seed, base=0)
 
 
 def _last(path: str) -> str:
@@ -138,14 +138,14 @@ def _apply(tree: Mapping[str, Any], path: str, level: Level) -> dict[str, Any]:
     return dotted_set(tree, path, _merged(dotted_get(tree, path, where=path), level))
 
 
-def _merged(current: Any, level: Any) -> Any:
+def _merged(current: Plain, level: Plain) -> Plain:
     """A mapping without a kind changes fields; everything else replaces the value."""
     if not (_is_open(current) and _is_open(level)):
         return level
     return {**current, **{name: _merged(current.get(name), level[name]) for name in level}}
 
 
-def _is_open(value: Any) -> bool:
+def _is_open(value: Plain) -> bool:
     return isinstance(value, Mapping) and "kind" not in value
 
 
@@ -186,7 +186,7 @@ def _refuse_overlap(study: Study, factors: Sequence[Factor]) -> None:
                 )
 
 
-def _sets(level: Any, path: str) -> bool:
+def _sets(level: Plain, path: str) -> bool:
     head, _, rest = path.partition(".")
     if not isinstance(level, Mapping) or head not in level:
         return False
@@ -206,7 +206,8 @@ def _labels(
     """
     labels: dict[str, tuple[str, ...]] = {}
     for position, factor in enumerate(factors):
-        first = {choice[position]: arm for choice, arm in zip(choices[::-1], arms[::-1], strict=True)}
+        arm_of = dict(zip(choices[::-1], arms[::-1], strict=True))
+        first = {choice[position]: arm for choice, arm in arm_of.items()}
         values = [value_at(first[index], factor.path) for index in range(len(factor.levels))]
         labels[factor.path] = tuple(
             level_label(value, level) for value, level in zip(values, factor.levels, strict=True)
@@ -226,15 +227,15 @@ def _same(a: Study, b: Study, factor: Factor, factors: Sequence[Factor]) -> bool
     return _owned(a, paths)[factor.path] == _owned(b, paths)[factor.path]
 
 
-def value_at(study: Study, path: str) -> Any:
+def value_at(study: Study, path: str) -> Plain:
     """The validated value at a dotted path."""
-    value: Any = study
+    value: Plain = study
     for name in path.split("."):
-        value = dict(value)[name] if isinstance(value, Config) else value[name]
+        value = dict(value)[name]
     return value
 
 
-def level_label(value: Any, level: Level) -> str:
+def level_label(value: Plain, level: Level) -> str:
     """How tables name a level.
 
     Args:
@@ -251,7 +252,7 @@ def level_label(value: Any, level: Level) -> str:
     return format_value(value)
 
 
-def _shown(value: Any, level: Any) -> str:
+def _shown(value: Plain, level: Level) -> str:
     text = level_label(value, level)
     nested = isinstance(value, Config) and not isinstance(value, Part)
     return f"{{{text}}}" if nested else text
@@ -260,13 +261,13 @@ def _shown(value: Any, level: Any) -> str:
 # ---------------------------------------------------------------- control and confounds
 
 
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Mapping[str, Plain], prefix: str = "") -> Iterator[tuple[str, Plain]]:
     """Dotted path and value of every field of a dumped configuration."""
-    if isinstance(value, Mapping) and value:
-        for name, child in value.items():
-            yield from leaves(child, f"{prefix}.{name}" if prefix else str(name))
-    else:
-        yield prefix, value
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(cast("Mapping[str, Plain]", value), f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def differences(a: Study, b: Study) -> tuple[str, ...]:

@@ -4,7 +4,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+_SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+)
 
 
 @dataclass(frozen=True)
@@ -84,18 +92,14 @@ def read_dimensions(path: Path) -> Dimensions | None:
     """Sizes from a Hugging Face `config.json`; none if it is no Llama-like configuration.
 
     Raises:
-        ValueError: The file is no JSON object; names it.
+        ValueError: The file is missing or no JSON; names it.
     """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as a model configuration ({error})") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} is no model configuration: it holds no JSON object")
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    if not all(isinstance(config.get(name), int) for name in (*names, "vocab_size")):
-        return None
-    return _from_config(config)
+    sizes = cast("dict[str, Any]", config) if isinstance(config, dict) else {}
+    return _from_config(sizes) if all(isinstance(sizes.get(n), int) for n in _SIZES) else None
 
 
 def _from_config(config: Mapping[str, Any]) -> Dimensions:

@@ -167,12 +167,16 @@ class _Builder:
                 f"student base {base}",
                 reads.student_base(study),
                 model=source,
-                student=self._students[base],
+                runtime={"student": self._students[base]},
             )
         source = self._pinned(teacher_input(study), "models.teacher_revision")
         self._teacher = where(source, reads.teacher(study)["teacher_dtype"])
         teacher = self._add(
-            "teacher", "teacher", reads.teacher(study), model=source, teacher=self._teacher
+            "teacher",
+            "teacher",
+            reads.teacher(study),
+            model=source,
+            runtime={"teacher": self._teacher},
         )
         self._dimensions = dimensions_of(source.location)
         preflight = self._add(
@@ -180,8 +184,7 @@ class _Builder:
             "preflight",
             reads.preflight(study, cells),
             (*bases.values(), teacher),
-            student=self._students[min(bases)],
-            teacher=self._teacher,
+            runtime={"student": self._students[min(bases)], "teacher": self._teacher},
         )
         if reads.measures_anything(study):
             self._add(
@@ -189,7 +192,7 @@ class _Builder:
                 "evaluation of the teacher",
                 reads.teacher_evaluation(study),
                 (teacher,),
-                teacher=self._teacher,
+                runtime={"teacher": self._teacher},
             )
         return tuple(self._cell(cell, bases[cell.base], teacher, preflight) for cell in cells)
 
@@ -210,32 +213,36 @@ class _Builder:
             config = reads.corpus(study, cell.seed, self._dimensions)
             name = f"teacher completions seed={cell.seed}"
             corpus = self._add(
-                "corpus", name, config, (teacher,), after=after, teacher=self._teacher
+                "corpus",
+                name,
+                config,
+                (teacher,),
+                after=after,
+                runtime={"teacher": self._teacher},
             )
         base_evaluation = None
         if 0 in study.evaluate.at:
             parents = (base, teacher) if reads.base_evaluation_reads_teacher(study) else (base,)
             name = f"evaluation of student base {cell.base}"
             config = reads.base_evaluation(study)
-            base_evaluation = self._add("base_evaluation", name, config, parents, **models)
+            base_evaluation = self._add("base_evaluation", name, config, parents, runtime=models)
         training = self._add(
             "cell",
             cell.name,
             reads.cell(study),
             (base, teacher) if corpus is None else (base, teacher, corpus),
             after=after,
-            every=study.checkpoints.every,
-            **models,
+            runtime={"every": study.checkpoints.every, **models},
         )
         drift = study.evaluate.drift
         read = (base, teacher) if drift is not None and drift.to_teacher else (base,)
-        evaluations = {
+        evaluations: dict[reads.At, str] = {
             step: self._add(
                 "cell_evaluation",
                 f"evaluation at step {step}: {cell.name}",
                 reads.cell_evaluation(study, step),
                 (training, *read),
-                **models,
+                runtime=models,
             )
             for step in reads.evaluated_steps(study)
         }
@@ -250,12 +257,10 @@ class _Builder:
         *,
         model: Source | None = None,
         after: tuple[str, ...] = (),
-        **runtime: Any,
+        runtime: Mapping[str, Any],
     ) -> str:
         inputs = {"model": model} if model is not None else self._data
-        stage = Draft(
-            kind, name, config, parents, self._execution, inputs, after, runtime
-        ).stage()
+        stage = Draft(kind, name, config, parents, self._execution, inputs, after, runtime).stage()
         self._stages.setdefault(stage.key, stage)
         return stage.key
 

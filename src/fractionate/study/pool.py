@@ -5,29 +5,26 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from fractionate.study.executors import (
+from fractionate.study.execution import (
     DEFAULT_RUN_STAGE,
-    FORMS,
-    Executor,
     InterruptedRunError,
     Outcome,
     Progress,
     RunStage,
-    SerialExecutor,
     name_of,
     open_schedule,
     outcome_of,
-    resolve_run_stage,
     run_guarded,
     settle,
     sigterm_interrupts,
+    silent,
 )
 from fractionate.study.keys import Stage
 from fractionate.study.plan import Plan
@@ -37,20 +34,6 @@ from fractionate.study.store import Store
 _GRACE = 10.0
 """Seconds that a worker has to stop before it is killed."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
-def parse_executor(text: str) -> Executor:
-    """The executor that `serial` or `process:N` names.
-
-    Raises:
-        ValueError: It names none; lists the forms.
-    """
-    kind, colon, number = text.partition(":")
-    if kind == "serial" and not colon:
-        return SerialExecutor()
-    if kind == "process" and number.isascii() and number.isdigit() and int(number) > 0:
-        return ProcessExecutor(int(number))
-    raise ValueError(f"executor '{text}': write {FORMS}")
 
 
 @dataclass(frozen=True)
@@ -71,7 +54,7 @@ class ProcessExecutor:
         progress: Progress | None = None,
     ) -> Outcome:
         """See `Executor.run`. A worker that dies is its stage's failure; the others go on."""
-        tell = progress or _silent
+        tell = progress or silent
         name = name_of(run_stage)
         schedule, store = open_schedule(plan, store_root, tell)
         with sigterm_interrupts(), _Pool(plan, store.root, name) as pool:
@@ -145,13 +128,11 @@ class _Pool:
         ours, theirs = self._context.Pipe()
         plan, root, run_stage = self._arguments
         threads = str(plan.stages[0].execution["threads"])
-        process = self._context.Process(
-            target=work, args=(theirs, plan, root, run_stage), daemon=True
-        )
+        process = self._context.Process(target=work, args=(theirs, plan, root, run_stage))
         with _environment(dict.fromkeys(_THREAD_VARIABLES, threads)):
             process.start()
         theirs.close()
-        worker = _Worker(process, ours)
+        worker = _Worker(process, cast("Connection", ours))
         self._workers.append(worker)
         return worker
 
@@ -173,7 +154,7 @@ class _Pool:
                 if isinstance(message, _Ended):
                     worker.stage = None
                 yield stage, message
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             self._workers.remove(worker)
             worker.process.join()
             if worker.stage is not None:
@@ -202,7 +183,7 @@ def _death(code: int | None) -> Failure:
 
 
 @contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
+def _environment(values: Mapping[str, str]) -> Generator[None]:
     """A child reads its number of threads when it starts: before any of its code runs."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -231,11 +212,11 @@ def work(connection: Connection, plan: Plan, root: Path, run_stage: str) -> None
 
 
 def _run(stage: Stage, store: Store, run_stage: str, connection: Connection) -> Failure | None:
-    try:
-        run = resolve_run_stage(run_stage)
-    except ValueError as error:
-        return Failure(str(error), "")
-    return run_guarded(stage, store, run, lambda info: connection.send(dict(info)))
+    def report(info: Mapping[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the parent is gone, and this process soon
+            connection.send(dict(info))
+
+    return run_guarded(stage, store, run_stage, report)
 
 
 def _leave_with_parent() -> None:
@@ -244,7 +225,3 @@ def _leave_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _silent(event: str, stage: Stage, info: Mapping[str, Any]) -> None:
-    """Nobody wants to know."""

@@ -60,7 +60,9 @@ def packages() -> dict[str, str]:
 def commit() -> str | None:
     """Commit of the source tree the package runs from, `-dirty` if it was edited; none outside."""
     tracked = _git("ls-files", "--error-unmatch", "__init__.py")
-    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if tracked else None
+    return (
+        _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if tracked else None
+    )
 
 
 def _git(*arguments: str) -> str | None:

@@ -4,10 +4,11 @@ A stage that does not read a field does not change with it: a corpus ignores the
 ignores the evaluation. Values are plain (JSON), defaults included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Literal
 
 from fractionate.config import Config, Study
+from fractionate.config.vary import Plain
 from fractionate.study.cells import Cell
 from fractionate.study.dimensions import Dimensions
 
@@ -16,8 +17,8 @@ HIDDEN_LIMIT = 8 * 2**30
 """Bytes of teacher hidden states that a corpus may store; a larger corpus is scored again."""
 
 
-def _plain(config: Config | None, **kwargs: Any) -> Any:
-    return None if config is None else config.model_dump(mode="json", **kwargs)
+def _plain(config: Config | None, *, exclude: Set[str] = frozenset()) -> Plain:
+    return None if config is None else config.model_dump(mode="json", exclude=set(exclude))
 
 
 def _task(study: Study) -> dict[str, Any]:
@@ -111,7 +112,8 @@ def measures_anything(study: Study) -> bool:
 
 
 def _evaluation(study: Study) -> dict[str, Any]:
-    names = ["prompt", "evaluation"] + (["harder"] if study.evaluate.harder is not None else [])
+    names = ["prompt", "evaluation"]
+    names += ["harder"] if study.evaluate.harder is not None else []
     return {
         **_text(study),
         **_lengths(study, *names),
@@ -130,7 +132,6 @@ def _drift(study: Study) -> dict[str, Any]:
     return {
         **_teacher_view(study),
         **_vocabulary(study),
-        **_lengths(study, "prompt", "evaluation", "completion"),
         "drift": _plain(drift),
         "drift_temperature": {name: dict(temperature)[name] for name in used},
     }
@@ -138,9 +139,8 @@ def _drift(study: Study) -> dict[str, Any]:
 
 def base_evaluation(study: Study) -> dict[str, Any]:
     """The untrained student, in the precision in which cells train it."""
-    config = {**_evaluation(study), **_precision(study)}
     drift = _drift(study) if _drifts_to_teacher(study) else {"drift": None}
-    return {**config, **drift, "lengths": {**config["lengths"], **drift.get("lengths", {})}}
+    return {**_evaluation(study), **_precision(study), **drift}
 
 
 def _drifts_to_teacher(study: Study) -> bool:
@@ -212,35 +212,34 @@ def cell(study: Study) -> dict[str, Any]:
 def kept_steps(study: Study) -> tuple[At, ...]:
     """Steps whose weights stay: `checkpoints.keep` and the evaluated ones, the last step last."""
     keep = study.checkpoints.keep
-    steps = {_at(study, step) for step in (() if keep == "last" else keep)}
-    steps |= set(evaluated_steps(study))
-    return (*sorted(step for step in steps if step != "last"), "last")
+    return (*_inner(study, (*(() if keep == "last" else keep), *study.evaluate.at)), "last")
 
 
 def evaluated_steps(study: Study) -> tuple[At, ...]:
     """Steps at which cells are evaluated, without 0, each once, the last step last."""
-    steps = {_at(study, step) for step in study.evaluate.at if step != 0}
-    return (
-        *sorted(step for step in steps if step != "last"),
-        *(["last"] if "last" in steps else []),
-    )
+    at = study.evaluate.at
+    last = any(_is_last(study, step) for step in at)
+    return (*_inner(study, at), "last") if last else _inner(study, at)
 
 
-def _at(study: Study, step: At) -> At:
+def _inner(study: Study, steps: Sequence[At]) -> tuple[int, ...]:
+    """The steps between the first and the last, each once, in order."""
+    between = {step for step in steps if step != "last" and not _is_last(study, step)}
+    return tuple(sorted(between - {0}))
+
+
+def _is_last(study: Study, step: At) -> bool:
     """A budget in tokens may end before `budget.steps`; only a budget in steps knows its last."""
-    known = study.budget.tokens is None
-    return "last" if known and step == study.budget.steps else step
+    return step == "last" or (study.budget.tokens is None and step == study.budget.steps)
 
 
 def cell_evaluation(study: Study, step: At) -> dict[str, Any]:
     """One checkpoint of a cell: its answers, its drift and its weights against the base."""
-    config = {**_evaluation(study), **_precision(study)}
-    drift = _drift(study)
     sparsity = study.evaluate.sparsity
     return {
-        **config,
-        **drift,
-        "lengths": {**config["lengths"], **drift.get("lengths", {})},
+        **_evaluation(study),
+        **_precision(study),
+        **_drift(study),
         "step": step,
         "seed": study.seeds[0],
         "sparsity": _plain(sparsity),

@@ -7,19 +7,18 @@ death lets several processes share a store and compute a stage once.
 """
 
 import contextlib
-import errno
 import json
 import os
-import shutil
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from filelock import FileLock, Timeout
 
+from fractionate.study.cleaning import Removed, is_held, lock_path, remove_unkept
+from fractionate.study.errors import StoreError, StoreFullError, StoreVersionError, is_full
 from fractionate.study.keys import STAGE_VERSIONS, Stage, canonical_json
 from fractionate.study.provenance import provenance
 from fractionate.study.workspace import Workspace, clear_transient, hash_of, write_whole
@@ -33,31 +32,6 @@ _UPGRADES: Mapping[int, Upgrade] = {}
 """By schema version: how a manifest of that version becomes one of the next."""
 
 State = Literal["done", "missing", "corrupt"]
-
-
-class StoreError(ValueError):
-    """The store cannot be used as it is; the message names the path and the mend."""
-
-
-class StoreVersionError(StoreError):
-    """The store was written by a newer version."""
-
-
-class StoreFullError(StoreError):
-    """There is no room left. Finished stages are whole."""
-
-
-@dataclass(frozen=True)
-class Removed:
-    """What a clean-up removed.
-
-    Attributes:
-        names: Folders, relative to the store.
-        bytes: Their size.
-    """
-
-    names: tuple[str, ...]
-    bytes: int
 
 
 class Store:
@@ -146,10 +120,11 @@ class Store:
         """
         path = self.path(key) / "manifest.json"
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            read = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise StoreError(f"{path} cannot be read ({error})") from None
-        if not isinstance(manifest, dict) or "schema_version" not in manifest:
+        manifest = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
+        if "schema_version" not in manifest:
             raise StoreError(f"{path} is no manifest")
         _refuse_newer(manifest["schema_version"], path)
         while manifest["schema_version"] < SCHEMA_VERSION:
@@ -168,15 +143,23 @@ class Store:
             return str(error)
         if manifest["key"] != key:
             return f"{folder} holds another stage, {manifest['key']}"
-        for name, entry in manifest["files"].items():
-            path = folder / name
-            if not path.is_file():
-                return f"{path} is missing"
-            if path.stat().st_size != entry["size"]:
-                return f"{path} has {path.stat().st_size} bytes instead of {entry['size']}"
-            if contents and hash_of(path) != entry["sha256"]:
-                return f"{path} has changed: its checksum differs"
-        return ""
+        found = (
+            _file_problem(folder / name, entry, contents=contents)
+            for name, entry in manifest["files"].items()
+        )
+        return next((problem for problem in found if problem), "")
+
+    def read_error(self, stage: Stage) -> str | None:
+        """The traceback of the last failed attempt; none if there was none since its success."""
+        path = self.error_path(stage)
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    def seconds(self, key: str) -> float:
+        """Wall time of a finished stage, in seconds; 0 if nobody wrote it down."""
+        path = self.path(key) / "provenance.json"
+        if not path.is_file():
+            return 0.0
+        return float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0.0))
 
     def keys(self) -> tuple[str, ...]:
         """Keys of all finished stages with a readable manifest."""
@@ -230,7 +213,7 @@ class Store:
             else:
                 write_whole(path, canonical_json({"schema_version": SCHEMA_VERSION}))
         except OSError as error:
-            if _is_full(error):
+            if is_full(error):
                 raise self._full() from error
             raise StoreError(
                 f"store {self.root} cannot be written to ({error.strerror}). Name another folder"
@@ -239,7 +222,7 @@ class Store:
     @contextlib.contextmanager
     def open_stage(
         self, stage: Stage, waiting: Callable[[], None] | None = None
-    ) -> Iterator[Workspace]:
+    ) -> Generator[Workspace]:
         """Work on a stage: everything written to the workspace becomes its result.
 
         Another process at work on the stage is waited for; if it finished it, the workspace says
@@ -256,8 +239,7 @@ class Store:
         """
         self.prepare()
         with self._lock(stage, waiting):
-            if self.inspect(stage.key) == "corrupt":
-                self.set_aside(stage)
+            self._move_if_corrupt(stage)
             if self.is_done(stage.key):
                 clear_transient(self.folder(stage))
                 yield Workspace(self.folder(stage), done=True)
@@ -270,13 +252,13 @@ class Store:
                 self._commit(stage, workspace, time.monotonic() - started)
             except Exception as error:
                 self._record_failure(stage, error)
-                if _is_full(error):
+                if is_full(error):
                     raise self._full() from error
                 raise
 
     @contextlib.contextmanager
-    def _lock(self, stage: Stage, waiting: Callable[[], None] | None) -> Iterator[None]:
-        lock = FileLock(self.root / "locks" / f"{stage.kind}-{stage.short}.lock")
+    def _lock(self, stage: Stage, waiting: Callable[[], None] | None) -> Generator[None]:
+        lock = FileLock(lock_path(self.root, stage.kind, stage.short))
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -290,16 +272,7 @@ class Store:
 
     def is_locked(self, stage: Stage) -> bool:
         """Whether some process is at work on a stage now."""
-        path = self.root / "locks" / f"{stage.kind}-{stage.short}.lock"
-        if not path.exists():
-            return False
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except (Timeout, OSError):
-            return True
-        lock.release()
-        return False
+        return is_held(lock_path(self.root, stage.kind, stage.short))
 
     def _commit(self, stage: Stage, workspace: Workspace, seconds: float) -> None:
         files = {
@@ -332,62 +305,47 @@ class Store:
             "example with `fractionate gc`) and run again: it goes on where it stopped"
         )
 
-    def set_aside(self, stage: Stage) -> Path:
-        """Move a corrupt result out of the way, so that the stage can be computed again.
+    def set_aside(self, stage: Stage) -> Mapping[str, str]:
+        """Move a corrupt result out of the way, so that the stage is computed again.
 
         Returns:
-            Where it is now: nothing is deleted.
+            `problem` (what is wrong) and `moved_to`: nothing is deleted. Empty if all is well.
         """
+        self.prepare()
+        with self._lock(stage, None):
+            return self._move_if_corrupt(stage)
+
+    def _move_if_corrupt(self, stage: Stage) -> Mapping[str, str]:
+        if self.inspect(stage.key) != "corrupt":
+            return {}
+        problem = self._problem(stage.key, contents=True)
         folder = self.root / "corrupt"
         folder.mkdir(exist_ok=True)
         number = 0
         while (target := folder / f"{stage.kind}-{stage.short}-{number}").exists():
             number += 1
         self.folder(stage).rename(target)
-        return target
+        return {"problem": problem, "moved_to": str(target)}
 
     def gc(self, keep: Collection[str]) -> Removed:
         """Remove every result, unfinished work and corrupt folder whose key is not in `keep`.
 
         Work that some process holds now stays.
         """
-        kept = {key[:16] for key in keep}
-        names: list[str] = []
-        size = 0
-        for kind in (*STAGE_VERSIONS, "corrupt"):
-            for path in sorted((self.root / kind).glob("*")):
-                if path.name.partition(".")[0] in kept or self._is_held(path):
-                    continue
-                names.append(path.relative_to(self.root).as_posix())
-                size += bytes_of(path)
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        return Removed(tuple(names), size)
-
-    def _is_held(self, path: Path) -> bool:
-        lock = self.root / "locks" / f"{path.parent.name}-{path.name.partition('.')[0]}.lock"
-        if not lock.exists():
-            return False
-        try:
-            with FileLock(lock).acquire(timeout=0):
-                return False
-        except Timeout:
-            return True
+        return remove_unkept(self.root, (*STAGE_VERSIONS, "corrupt"), keep)
 
 
-def bytes_of(path: Path) -> int:
-    """Size of a file, or of all files below a folder, in bytes."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+def _file_problem(path: Path, entry: Mapping[str, Any], *, contents: bool) -> str:
+    if not path.is_file():
+        return f"{path} is missing"
+    if path.stat().st_size != entry["size"]:
+        return f"{path} has {path.stat().st_size} bytes instead of {entry['size']}"
+    if contents and hash_of(path) != entry["sha256"]:
+        return f"{path} has changed: its checksum differs"
+    return ""
 
 
-def _is_full(error: BaseException) -> bool:
-    """Whether a full disk is behind an error: libraries wrap it in errors of their own."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return "No space left on device" in str(error)
-
-
-def _refuse_newer(version: Any, path: Path) -> None:
+def _refuse_newer(version: object, path: Path) -> None:
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise StoreVersionError(
             f"{path} has schema version {version}, and this Fractionate reads up to "

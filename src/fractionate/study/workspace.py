@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 OUTSIDE = frozenset({"manifest.json", "provenance.json", "timing.jsonl"})
 """Files of a result without a checksum: they hold times and machines, or the checksums."""
@@ -78,7 +78,7 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
         state = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return state if isinstance(state, dict) else None
+    return cast("dict[str, Any]", state) if isinstance(state, dict) else None
 
 
 def write_whole(path: Path, text: str) -> None:

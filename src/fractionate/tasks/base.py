@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Split = Literal["train", "selection", "test"]
 
@@ -40,10 +40,14 @@ class Grade:
     solution: str | None = None
 
 
+@runtime_checkable
 class Task(Protocol):
     """Problems with a verifier. All three splits are disjoint by `Problem.key`."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name of the task in records."""
+        ...
 
     def problems(self, split: Split, n: int | None = None) -> Sequence[Problem]:
         """The first `n` problems of a split in its fixed order; None: all of them.

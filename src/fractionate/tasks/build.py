@@ -21,7 +21,7 @@ def build_task(task: TaskConfig, world: SandboxWorld | None) -> Task:
     """
     if world is None:
         return _BUILDERS[task.kind](task)
-    if not isinstance(task, CountdownTask):
+    if task.kind != "countdown":
         raise ValueError(
             f"task.kind '{task.kind}' needs 'models': the world is the sandbox, which knows "
             "Countdown only"
@@ -40,7 +40,7 @@ def build_harder(harder: Harder, task: TaskConfig, world: SandboxWorld | None) -
     """
     if world is not None:
         return SandboxCountdown(harder.operands)
-    if not isinstance(task, CountdownTask):
+    if task.kind != "countdown":
         raise ValueError(
             f"evaluate.harder is a harder Countdown, but task.kind is '{task.kind}'. "
             "Set evaluate.harder: null"

@@ -117,14 +117,18 @@ def _span(text: str, *, numeric: bool) -> str | None:
 
 
 def _last_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{}` whose braces close."""
-    for match in reversed(list(_BOXED.finditer(text))):
-        depth = 1
-        for index in range(match.end(), len(text)):
-            depth += {"{": 1, "}": -1}.get(text[index], 0)
-            if depth == 0:
-                return text[match.end() : index]
-    return None
+    r"""The content of the last `\boxed{}` whose braces close, in one pass."""
+    starts = {match.end() for match in _BOXED.finditer(text)}
+    opened: list[int] = []
+    last: tuple[int, int] | None = None
+    for index, letter in enumerate(text if starts else ""):
+        if letter == "{":
+            opened.append(index + 1)
+        elif letter == "}" and opened:
+            start = opened.pop()
+            if start in starts and (last is None or start > last[0]):
+                last = (start, index)
+    return text[slice(*last)] if last else None
 
 
 def _choice(text: str) -> str | None:

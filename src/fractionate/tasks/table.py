@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import final
 
 from fractionate.config import TableTask
 from fractionate.rng import derive_seed
@@ -104,7 +104,8 @@ def _problem(config: TableTask, row: Row) -> Problem:
     }
     if config.key is not None:
         return Problem(_scalar(config, row, "key"), messages, reference)
-    spelled = json.dumps([dict(message) for message in messages], sort_keys=True)
+    own = messages[1:] if config.system else messages  # a system turn of the study is no identity
+    spelled = json.dumps([dict(message) for message in own], sort_keys=True)
     return Problem(hashlib.sha256(spelled.encode()).hexdigest()[:16], messages, reference)
 
 
@@ -132,7 +133,7 @@ def _messages(config: TableTask, row: Row) -> tuple[Mapping[str, str], ...]:
     return tuple({"role": turn["role"], "content": turn["content"]} for turn in given)
 
 
-def _is_message(turn: Any) -> bool:
+def _is_message(turn: object) -> bool:
     return isinstance(turn, Mapping) and all(
         isinstance(turn.get(field), str) and turn[field] for field in ("role", "content")
     )

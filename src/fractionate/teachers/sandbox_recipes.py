@@ -101,6 +101,7 @@ _TEACHER = Recipe(
                 Phase(0.00, Mix(skills=0.45, op=0.15, three=0.20, four=0.20), "rand"),
                 Phase(0.28, Mix(skills=0.32, op=0.10, three=0.27, four=0.31), "rand"),
                 Phase(0.55, Mix(skills=0.25, op=0.10, three=0.30, four=0.35), "cyc"),
+                Phase(0.70, Mix(skills=0.45, op=0.08, three=0.20, four=0.27), "cyc"),
             ),
         ),
     ),

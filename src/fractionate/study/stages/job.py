@@ -97,15 +97,20 @@ class Job:
             fields["path"] = self.stage.inputs["data"].location
         return TypeAdapter[Task](Task).validate_python(fields)
 
+    @property
+    def teacher_context(self) -> TeacherContext | None:
+        """What the teacher sees besides the prompt."""
+        context = self.config.get("teacher_context")
+        return None if context is None else TeacherContext.model_validate(context)
+
     def prompts(self, student: LanguageModel, split: tasks.Split, n: int | None) -> PromptBook:
         """Problems of a split, as token ids for both models."""
-        context = self.config.get("teacher_context")
         return PromptBook(
             self.task.problems(split, n),
             task=self.task,
             student=student,
             limit=self.config["lengths"]["prompt"],
-            context=None if context is None else TeacherContext.model_validate(context),
+            context=self.teacher_context,
             chat_template_kwargs=self.config["chat_template_kwargs"],
         )
 

@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fractionate.config import Evaluate, Lengths, Optimizer, Temperature
+from fractionate.distill.prompts import conditioned
 from fractionate.distill.student import DTYPES
-from fractionate.evaluate import Suite, evaluate
+from fractionate.evaluate import Reference, Suite, evaluate
 from fractionate.metrics.sparsity import weight_record
 from fractionate.models.load import LanguageModel, load_model
-from fractionate.records import EvalRecord, WeightRecord, write_jsonl
+from fractionate.records import WeightRecord, write_jsonl
 from fractionate.study.stages.job import Job
 from fractionate.study.stages.training import weights_folder
 from fractionate.tasks.build import build_harder, build_skills
@@ -21,52 +24,65 @@ EVALUATION_SEED = 42
 def evaluate_base(job: Job) -> None:
     """The untrained student, in the precision in which cells start from it."""
     model = _rounded(job, job.base())
-    _measure(job, model, base=None)
+    drift = job.config.get("drift")
+    # its own drift from itself is zero and tells nothing
+    _measure(job, Reference(model), base=None, drift=drift and {**drift, "to_base": False})
 
 
 def evaluate_teacher(job: Job) -> None:
-    """The teacher by itself."""
-    _measure(job, job.teacher(), base=None)
+    """The teacher as it teaches, in its own context."""
+    _measure(job, _teacher(job), base=None, drift=None)
 
 
 def evaluate_cell(job: Job) -> None:
     """One kept step of a cell: its answers, its drift, its weights against the base."""
     folder = weights_folder(job.parent("cell"), job.config["step"])
     model = load_model(folder, dtype=job.config["precision"]["compute_dtype"], device=job.device)
-    base = job.base()
-    _measure(job, model, base=base)
+    base = _rounded(job, job.base())
+    _measure(job, Reference(model), base=base, drift=job.config["drift"])
     if job.config["sparsity"] is not None:
         record = _weights(job, base, folder)
         path = job.workspace.path / WEIGHTS
         path.write_text(json.dumps(dataclasses.asdict(record), indent=2), encoding="utf-8")
 
 
-def _measure(job: Job, model: LanguageModel, *, base: LanguageModel | None) -> list[EvalRecord]:
+def _measure(
+    job: Job,
+    subject: Reference,
+    *,
+    base: LanguageModel | None,
+    drift: Mapping[str, Any] | None,
+) -> None:
     config = job.config
     measures = {name: value for name, value in config["evaluate"].items() if value is not None}
-    drift = config.get("drift")
     wanted = Evaluate.model_validate(
         {"accuracy": None, **measures, "drift": drift, "sparsity": None}
     )
+    harder, world = wanted.harder, job.world
     suite = Suite(
         task=job.task,
-        harder=None
-        if wanted.harder is None
-        else build_harder(wanted.harder, job.task_config, job.world),
-        skills=() if wanted.forgetting is None else build_skills(job.world),
+        harder=None if harder is None else build_harder(harder, job.task_config, world),
+        skills=() if world is None or wanted.forgetting is None else build_skills(world),
+        chat_template_kwargs=config["chat_template_kwargs"],
     )
     records = evaluate(
-        model,
+        subject,
         config=wanted,
         suite=suite,
         lengths=Lengths.model_validate(config["lengths"]),
         base=base,
-        teacher=job.teacher() if drift is not None and drift["to_teacher"] else None,
+        teacher=_teacher(job) if wanted.drift is not None and wanted.drift.to_teacher else None,
         temperature=Temperature.model_validate(config.get("drift_temperature") or {}),
         seed=EVALUATION_SEED,
+        report=lambda info: job.progress(info["done"], info["of"]),
     )
     write_jsonl(job.workspace.path / ITEMS, records)
-    return records
+
+
+def _teacher(job: Job) -> Reference:
+    """The teacher and what it sees of a problem."""
+    context = job.teacher_context
+    return Reference(job.teacher(), lambda problem: conditioned(problem, job.task, context))
 
 
 def _rounded(job: Job, model: LanguageModel) -> LanguageModel:

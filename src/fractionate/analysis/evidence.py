@@ -1,0 +1,256 @@
+"""What a claim rests on: arms by role, draws of their means, and the rule for a verdict."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fractionate.analysis.runs import ROLLOUT, Arm, Runs
+from fractionate.rng import stream
+from fractionate.statistics import t_interval
+
+Floats = NDArray[np.float64]
+Verdict = Literal["holds", "does not hold", "cannot be told"]
+
+DRAWS = 4_000
+
+
+class Untestable(ValueError):
+    """This study cannot test the claim; the message says what it lacks."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Our side of a claim.
+
+    Attributes:
+        verdict: "holds" where the whole interval of the statistic lies on the claim's side of the
+            threshold, "does not hold" where it lies on the other side, else "cannot be told".
+        text: The statistic with its interval and the threshold.
+    """
+
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Cell means with their uncertainty.
+
+    Attributes:
+        means: [arms] means over seeds.
+        draws: [draws, arms] what they might have been with other seeds; empty with one seed.
+    """
+
+    means: Floats
+    draws: Floats
+
+    def statistic(self, function: Callable[[Floats], Floats]) -> tuple[float, Floats]:
+        """A statistic of [n, arms] means: of the data, and of every draw."""
+        return float(function(self.means[None, :])[0]), function(self.draws)
+
+
+def cell_means(runs: Runs, metric: str) -> Draws:
+    """Means of every arm and draws of them: noise of runs, pooled within a KL, and of seeds.
+
+    The noise of a run is what arm and seed leave unexplained, pooled over the arms of one KL
+    direction (reverse-KL arms may collapse). What all arms of a seed share moves all means
+    together: it blurs levels, not differences. Both follow their t laws.
+
+    Raises:
+        Untestable: The metric was not measured everywhere, or no seed is complete.
+    """
+    if not runs.measured(metric):
+        raise Untestable(f"{metric} was not measured in every cell")
+    if not runs.complete.seeds:
+        raise Untestable("no seed is complete in every arm")
+    grid = runs.grid(metric)
+    arms, seeds = grid.shape
+    means = grid.mean(axis=1)
+    if seeds < 2:
+        return Draws(means, np.empty((0, arms)))
+    rng = stream(0, "cell means", metric)
+    shared = grid.mean(axis=0) - grid.mean() if arms > 1 else np.zeros(seeds)
+    residual = grid - means[:, None] - shared[None, :]
+    freedom = (arms - 1) / arms if arms > 1 else 1.0
+    draws = np.repeat(means[None, :], DRAWS, axis=0)
+    noise = 0.0
+    for kl in dict.fromkeys(arm.kl for arm in runs.arms):
+        own = [i for i, arm in enumerate(runs.arms) if arm.kl == kl]
+        df = max(1.0, len(own) * (seeds - 1) * freedom)
+        variance = float((residual[own] ** 2).sum()) / df
+        noise += variance * len(own) / arms
+        wide = np.sqrt(df / rng.chisquare(df, DRAWS))[:, None]
+        draws[:, own] += rng.normal(0, math.sqrt(variance / seeds), (DRAWS, len(own))) * wide
+    between = max(0.0, float(shared.var(ddof=1)) - noise / arms)
+    wide = np.sqrt((seeds - 1) / rng.chisquare(seeds - 1, DRAWS))
+    draws += (rng.normal(0, math.sqrt(between / seeds), DRAWS) * wide)[:, None]
+    return Draws(means, draws)
+
+
+def verdict_of(
+    low: float, high: float, *, above: float | None = None, below: float | None = None
+) -> Verdict:
+    """Where an interval lies: the claim is "above" or "below" a threshold, or between the two."""
+    floor = -math.inf if above is None else above
+    roof = math.inf if below is None else below
+    if low > floor and high < roof:
+        return "holds"
+    return "does not hold" if high <= floor or low >= roof else "cannot be told"
+
+
+def interval(draws: Floats, confidence: float = 0.95) -> tuple[float, float]:
+    """Percentile interval of the draws of a statistic."""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(draws, (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def cautious_interval(value: float, draws: Floats, confidence: float = 0.95) -> tuple[float, float]:
+    """The percentile and the basic (pivotal) interval together.
+
+    Largest, smallest and range of noisy means are biased outwards, and draws around them once
+    more: the percentile interval errs to one side there, the basic one to the other.
+    """
+    low, high = interval(draws, confidence)
+    return min(low, 2 * value - high), max(high, 2 * value - low)
+
+
+def agree(findings: Sequence[Finding]) -> Finding:
+    """Several findings of one claim: their verdict where they agree, else it cannot be told."""
+    first = findings[0].verdict
+    same = all(each.verdict == first for each in findings)
+    verdict = first if same else "cannot be told"
+    return Finding(verdict, "; ".join(each.text for each in findings))
+
+
+def points(low: float, high: float | None = None) -> str:
+    """Shares in percent or points: `3.2` or `1.0 to 5.4`."""
+    one = f"{100 * low:.1f}"
+    text = one if high is None else f"{one} to {100 * high:.1f}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def finding(
+    what: str,
+    statistic: tuple[float, Floats],
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    confidence: float = 0.95,
+) -> Finding:
+    """The verdict on a statistic of cell means, in points.
+
+    Args:
+        what: Its name.
+        statistic: From `Draws.statistic`, a share.
+        above: The claim is that it lies above this share.
+        below: The claim is that it lies below this share.
+        confidence: Of its interval.
+    """
+    value, draws = statistic
+    wanted = " and ".join(
+        f"{word} {points(limit)}"
+        for word, limit in (("above", above), ("below", below))
+        if limit is not None
+    )
+    if draws.size == 0:
+        return Finding("cannot be told", f"{what} {points(value)} pp, one seed; claim: {wanted}")
+    low, high = cautious_interval(value, draws, confidence)
+    text = f"{what} {points(value)} pp [{points(low, high)}]; claim: {wanted} pp"
+    return Finding(verdict_of(low, high, above=above, below=below), text)
+
+
+def over_runs(what: str, values: Sequence[float], *, above: float) -> Finding:
+    """The verdict on the mean of one number per run (or pair of runs), by its t interval."""
+    if len(values) < 2:
+        shown = f"{values[0]:.2f}" if values else "nothing"
+        return Finding("cannot be told", f"{what} {shown}, one run; claim: above {above:g}")
+    mean = t_interval(values)
+    text = f"{what} {mean.mean:.2f} [{mean.low:.2f} to {mean.high:.2f}], {mean.n} values"
+    text = text.replace("-", "\N{MINUS SIGN}")
+    return Finding(verdict_of(mean.low, mean.high, above=above), f"{text}; claim: above {above:g}")
+
+
+# ---------------------------------------------------------------- arms by role
+
+
+def rates(runs: Runs) -> tuple[float, float]:
+    """The low and the high rate that the claims mean.
+
+    Raises:
+        Untestable: The study has one rate only.
+    """
+    held = sorted({arm.rate for arm in runs.arms if arm.rate is not None})
+    if len(held) < 2:
+        raise Untestable("one learning rate only")
+    declared = runs.study.rates if runs.study else None
+    if declared and {declared.low, declared.high} <= set(held):
+        return declared.low, declared.high
+    return held[0], held[-1]
+
+
+def where(
+    runs: Runs,
+    *,
+    kl: str | None = None,
+    rollout: str | None = None,
+    rate: float | None = None,
+    least: int = 1,
+) -> list[int]:
+    """Places of the arms in these roles.
+
+    Raises:
+        Untestable: There are fewer than `least`.
+    """
+    found = [
+        i
+        for i, arm in enumerate(runs.arms)
+        if (kl is None or arm.kl == kl)
+        and (rollout is None or arm.rollout == rollout)
+        and (rate is None or arm.rate == rate)
+    ]
+    if len(found) < least:
+        wanted = [kl and f"{kl} KL", rollout and f"{rollout} rollouts", rate and f"rate {rate:g}"]
+        roles = ", ".join(str(part) for part in wanted if part)
+        raise Untestable(f"needs {least} arms with {roles}; this study has {len(found)}")
+    return found
+
+
+def matched(runs: Runs) -> list[tuple[int, int]]:
+    """(teacher, student) places of the arms that differ in the rollout policy only.
+
+    Raises:
+        Untestable: There is no such pair.
+    """
+    place = {arm.key: i for i, arm in enumerate(runs.arms)}
+    pairs: list[tuple[int, int]] = []
+    for i, arm in enumerate(runs.arms):
+        if arm.levels.get(ROLLOUT) == "teacher":
+            other = place.get(_with(arm, ROLLOUT, "student"))
+            if other is not None:
+                pairs.append((i, other))
+    if not pairs:
+        raise Untestable("needs student and teacher rollouts as levels")
+    return pairs
+
+
+def _with(arm: Arm, factor: str, label: str) -> tuple[str, ...]:
+    return tuple({**arm.levels, factor: label}.values())
+
+
+def rank_correlation(a: Floats, b: Floats) -> float | None:
+    """Spearman's rank correlation with mean ranks for ties; None where one side is constant."""
+    x, y = _ranks(a), _ranks(b)
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return ((ends - counts + 1 + ends) / 2)[place]

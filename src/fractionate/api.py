@@ -1,0 +1,158 @@
+"""The library's front door: load a study, plan it, run it, look at the results."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fractionate.config import Study, read_study
+from fractionate.study.outcomes import Outcomes, read_outcomes
+from fractionate.study.plan import Plan, make_plan
+from fractionate.study.executors import Progress, parse_executor
+from fractionate.study.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class StageFailedError(RuntimeError):
+    """Some stages failed; everything else is finished and stays.
+
+    Attributes:
+        results: What there is.
+    """
+
+    def __init__(self, message: str, results: "Results") -> None:
+        """Keep the results beside the message."""
+        super().__init__(message)
+        self.results = results
+
+
+def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
+    """Read and validate a study file.
+
+    Args:
+        path: YAML file.
+        overrides: `dotted.path=value`, applied before validation.
+
+    Raises:
+        StudyFileError: The file is missing or says something impossible; names the field.
+    """
+    return read_study(path, overrides)
+
+
+def plan(study: Study | str | Path) -> Plan:
+    """All cells and stages of a study, with their keys; loads no model.
+
+    Raises:
+        StudyFileError: A level, a hypothesis or an input file is impossible.
+    """
+    return make_plan(study if isinstance(study, Study) else load_study(study))
+
+
+def run(
+    plan: Plan,
+    store: str | Path = "runs",
+    executor: str = "serial",
+    progress: Progress | None = None,
+) -> "Results":
+    """Compute what the store does not have yet. Running again resumes.
+
+    Args:
+        plan: What to run.
+        store: Folder of the results.
+        executor: "serial" or "process:N".
+        progress: Told of every event of every stage.
+
+    Raises:
+        StageFailedError: A stage failed; the others are finished.
+        StoreError: The store cannot be written, or the disk cannot hold the results.
+        KeyboardInterrupt: Stopped from outside; unfinished work is kept.
+    """
+    outcome = parse_executor(executor).run(plan, Path(store), progress=progress)
+    results = Results(plan, Store(store))
+    if outcome.failed:
+        lines = [f"{plan.stage(key).name}: {f.message}" for key, f in outcome.failed.items()]
+        raise StageFailedError("\n".join(lines), results)
+    return results
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a plan's finished stages recorded.
+
+    Attributes:
+        plan: The plan.
+        store: Where the results are.
+    """
+
+    plan: Plan
+    store: Store
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """All records, read once."""
+        return read_outcomes(self.plan, self.store)
+
+    def frame(self, *, allow_missing: bool = False) -> "pd.DataFrame":
+        """A tidy table: one row per cell, step and metric, with interval and n.
+
+        Raises:
+            IncompleteStudyError: Cells are missing and `allow_missing` is False; lists them.
+        """
+        from fractionate.analysis.frame import frame_of
+
+        return frame_of(self.runs(allow_missing=allow_missing))
+
+    def anova(
+        self,
+        outcome: str,
+        factors: Sequence[str] | None = None,
+        *,
+        allow_missing: bool = False,
+    ) -> "pd.DataFrame":
+        """Factorial analysis of variance of one outcome at the last step.
+
+        Args:
+            outcome: A metric of the frame, e.g. "accuracy".
+            factors: Which factors, by path or alias; all varied ones by default.
+            allow_missing: Use the seeds that are complete.
+
+        Returns:
+            One row per term: effect, SS, df, F, p, eta2 and omega2 with their intervals.
+
+        Raises:
+            IncompleteStudyError: Cells are missing and `allow_missing` is False.
+            ValueError: The outcome was not measured, or a factor was not varied.
+        """
+        from fractionate.analysis.attribution import attribute
+        from fractionate.analysis.anova_table import anova_table
+
+        runs = self.runs(allow_missing=allow_missing)
+        return anova_table(attribute(runs, outcome, factors or ()))
+
+    def runs(self, *, allow_missing: bool = False) -> "Runs":
+        """The cells grouped into arms, for the functions of `fractionate.analysis`.
+
+        Raises:
+            IncompleteStudyError: Cells are missing and `allow_missing` is False.
+        """
+        from fractionate.analysis.runs import gather
+
+        return gather(
+            self.outcomes.cells,
+            study=self.plan.study,
+            base_evaluations=self.outcomes.base_evaluations,
+            expected=[cell.name for cell in self.plan.cells],
+            allow_missing=allow_missing,
+        )
+
+
+def report(results: Results, path: str | Path, *, allow_missing: bool = False) -> Path:
+    """Write the self-contained HTML report of a study.
+
+    Raises:
+        IncompleteStudyError: Cells are missing and `allow_missing` is False.
+    """
+    raise NotImplementedError

@@ -1,0 +1,147 @@
+"""From a study file to results, with what is shown on the way."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fractionate.cli.errors import BadInputError, fail, from_the_user, writing
+from fractionate.cli.printing import note
+from fractionate.cli.progress import RunDisplay, Tally
+
+if TYPE_CHECKING:
+    from fractionate.api import Results
+    from fractionate.config import Study
+    from fractionate.study.plan import Plan
+
+
+def planned(file: Path, overrides: Sequence[str] | None) -> "Plan":
+    """The plan of a study file, its data file looked into.
+
+    Raises:
+        StudyFileError: The file, a field or an input is impossible.
+        TableError: The data file lacks a column, rows or more.
+    """
+    from fractionate import api
+
+    return api.plan(checked(api.load_study(file, overrides or ())))
+
+
+def checked(study: "Study") -> "Study":
+    """A study whose task can be built from its data file.
+
+    Raises:
+        ValueError: It cannot; names the field of the task.
+    """
+    if study.task.kind == "table":
+        from fractionate.tasks.build import build_harder, build_task
+
+        with from_the_user():
+            build_task(study.task, None)
+            if study.evaluate.harder is not None:
+                build_harder(study.evaluate.harder, study.task, None)
+    return study
+
+
+def run_plan(plan: "Plan", store: Path, executor: str) -> tuple["Results", Tally]:
+    """Run a plan with progress; a copy of the study stays in the store.
+
+    Raises:
+        typer.Exit: A stage failed; what there is to say has been said.
+        BadInputError: The executor is unknown.
+        StoreError: The store cannot be used.
+        KeyboardInterrupt: Stopped from outside; the message says how to go on.
+    """
+    from fractionate import api
+    from fractionate.study.executors import parse_executor
+    from fractionate.study.kept import keep_study
+    from fractionate.study.store import Store
+
+    with from_the_user():
+        parse_executor(executor)
+    keep_study(plan.study, Store(store))
+    for text in plan.notes:
+        note(f"note: {text}")
+    with RunDisplay(len(plan.stages), store, fancy=sys.stderr.isatty()) as display:
+        try:
+            results = api.run(plan, store, executor, display)
+        except api.StageFailedError:
+            display.__exit__(None, None, None)
+            note(failures(display.tally, store))
+            raise fail() from None
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(interruption(display.tally, store)) from None
+    return results, display.tally
+
+
+def failures(tally: Tally, store: Path) -> str:
+    """What failed, why, and how to go on."""
+    counts = (
+        f"{tally.done} stages computed, {tally.cached} were there, {len(tally.failed)} failed, "
+        f"{len(tally.not_run)} not run because of them"
+    )
+    lines = [counts]
+    for name, (error, file) in tally.failed.items():
+        lines += [f"failed: {name}", f"  {error}"]
+        lines += [f"  traceback: {file}"] if file.is_file() else []
+    lines.append(
+        f"What is finished stays in {store}. Mend the cause and give the same command again: it "
+        "goes on where it stopped"
+    )
+    return "\n".join(lines)
+
+
+def interruption(tally: Tally, store: Path) -> str:
+    """That a run was interrupted, and how to go on."""
+    return (
+        f"interrupted with {tally.cached + tally.done} of {tally.total} stages done. They stay in "
+        f"{store}, unfinished ones keep their last checkpoint. Give the same command again: it "
+        "goes on where it stopped"
+    )
+
+
+def success(plan: "Plan", tally: Tally, store: Path) -> str:
+    """That a run went well, in one line."""
+    return (
+        f"{plan.study.name}: all {len(plan.cells)} cells done, {tally.done} stages computed, "
+        f"{tally.cached} were there. Store: {store}"
+    )
+
+
+def write_report(results: "Results", out: Path | None, *, allow_missing: bool = False) -> Path:
+    """Write the report of a study.
+
+    Args:
+        results: What there is.
+        out: A file ending in .html, or a folder; none takes the folder `reports` of the store.
+        allow_missing: Use what is finished.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        BadInputError: The place cannot be written to.
+        IncompleteStudyError: Cells are missing.
+    """
+    from fractionate import api
+
+    path = report_path(out, results.store.root, results.plan.study.name)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        api.report(results, path, allow_missing=allow_missing)
+    return path
+
+
+def report_path(out: Path | None, store: Path, name: str) -> Path:
+    """The file that a report goes to.
+
+    Raises:
+        BadInputError: `out` is a file that is no HTML file.
+    """
+    if out is None:
+        return store / "reports" / f"{name}.html"
+    if out.suffix.lower() in (".html", ".htm"):
+        return out
+    if out.is_file():
+        raise BadInputError(f"-o {out} is a file. Name a folder, or a file that ends in .html")
+    return out / f"{name}.html"

@@ -1,0 +1,172 @@
+"""Verbs that make, check, plan and run studies."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fractionate.cli.errors import BadInputError, writing
+from fractionate.cli.options import (
+    DEFAULT_STORE,
+    AsJson,
+    Executor,
+    Overrides,
+    StoreFolder,
+    StudyFile,
+)
+from fractionate.cli.places import shipped_study, template
+from fractionate.cli.printing import emit_json, say
+from fractionate.cli.running import planned, run_plan, success, write_report
+
+if TYPE_CHECKING:
+    from fractionate.study.plan import Plan
+    from fractionate.study.status import Status
+
+_WATCH_SECONDS = 2.0
+
+
+def demo(
+    *,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="The small variant: does everything work?")
+    ] = False,
+    store: StoreFolder = DEFAULT_STORE,
+    executor: Executor = "process:2",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Report: a .html file, or a folder.")
+    ] = None,
+) -> None:
+    """Run the sandbox study end to end and write its report."""
+    plan = planned(shipped_study("smoke" if smoke else "demo"), None)
+    results, tally = run_plan(plan, store, executor)
+    say(success(plan, tally, store))
+    say(f"report: {write_report(results, out)}")
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write the study file.")] = Path(
+        "study.yaml"
+    ),
+    *,
+    models: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="STUDENT TEACHER", help="Your own pair: hub ids, folders or .gguf files."
+        ),
+    ] = None,
+) -> None:
+    """Write a commented starter study."""
+    if path.exists():
+        raise BadInputError(f"{path} exists. Name another file, or remove it")
+    text = template("sandbox") if models is None else _with_models(template("models"), *models)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    say(f"wrote {path}. Next: fractionate check {path}; fractionate run {path}")
+
+
+def _with_models(text: str, student: str, teacher: str) -> str:
+    """The template with the models in it; local paths become absolute, so that they stay right."""
+    import json
+
+    placed = [
+        str(Path(name).resolve()) if Path(name).exists() else name for name in (student, teacher)
+    ]
+    quoted = [json.dumps(name) for name in placed]  # a JSON string is a YAML string
+    return text.replace("STUDENT", quoted[0]).replace("TEACHER", quoted[1])
+
+
+def check(file: StudyFile, *, overrides: Overrides = None) -> None:
+    """Check a study file without running anything: fields, levels, cells and input files."""
+    plan = planned(file, overrides)
+    say(f"ok: {file}: {len(plan.cells)} cells, {len(plan.stages)} stages")
+
+
+def plan(
+    file: StudyFile,
+    *,
+    as_json: AsJson = False,
+    store: StoreFolder = DEFAULT_STORE,
+    overrides: Overrides = None,
+) -> None:
+    """Say what a study will do: cells, shared stages, cost, and what is done already."""
+    from fractionate.study.store import Store
+
+    made = planned(file, overrides)
+    say(made.to_json(Store(store)) if as_json else made.describe(Store(store)))
+
+
+def run(
+    file: StudyFile,
+    *,
+    store: StoreFolder = DEFAULT_STORE,
+    executor: Executor = "serial",
+    overrides: Overrides = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Also write the report there.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study, or go on with it: only what the store lacks is computed."""
+    made = planned(file, overrides)
+    results, tally = run_plan(made, store, executor)
+    written = None if report is None else write_report(results, report)
+    if as_json:
+        emit_json({"study": made.study.name, "store": store, "report": written, **tally.to_dict()})
+        return
+    say(success(made, tally, store))
+    if written is not None:
+        say(f"report: {written}")
+
+
+def status(
+    file: StudyFile,
+    *,
+    store: StoreFolder = DEFAULT_STORE,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again until all is done.")
+    ] = False,
+    as_json: AsJson = False,
+    overrides: Overrides = None,
+) -> None:
+    """Say how far a study is."""
+    made = planned(file, overrides)
+    if watch and as_json:
+        raise BadInputError("--watch prints again and again, --json once. Choose one")
+    if watch:
+        _watch(made, store)
+        return
+    now = _status(made, store)
+    if as_json:
+        emit_json(now.to_dict())
+    else:
+        say(now.describe())
+
+
+def _status(made: "Plan", store: Path) -> "Status":
+    from fractionate.study.status import status
+    from fractionate.study.store import Store
+
+    return status(made, Store(store))
+
+
+def _watch(made: "Plan", store: Path) -> None:
+    """Print the status whenever it changes; on a terminal, in place."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console, last = Console(), ""
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            now = _status(made, store)
+            text = now.describe()
+            if console.is_terminal:
+                live.update(Text(text), refresh=True)
+            elif text != last:
+                say(text)
+            if now.complete:
+                return
+            last = text
+            time.sleep(_WATCH_SECONDS)

@@ -1,0 +1,86 @@
+"""The studies that a store was made for: `<root>/studies/<name>.json`, resolved, one each."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from fractionate.config import Study, StudyFileError
+from fractionate.config.files import parse_study
+from fractionate.study.store import Store, StoreError
+from fractionate.study.workspace import write_whole
+
+_PATHS = (("task", "path"), ("world", "checkpoints"), ("models", "student"), ("models", "teacher"))
+
+
+def keep_study(study: Study, store: Store) -> Path:
+    """Leave a copy of a study in its store; a later study of the same name takes its place.
+
+    Local paths become absolute, so that the copy can be read from anywhere on this machine.
+
+    Raises:
+        StoreError: The store cannot be written to.
+    """
+    store.prepare()
+    path = store.root / "studies" / f"{study.name}.json"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, json.dumps(_anchored(study.model_dump(mode="json")), indent=2))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written ({error.strerror})") from error
+    return path
+
+
+def kept_studies(store: Store) -> dict[str, Study]:
+    """The studies of a store by name.
+
+    Raises:
+        StoreError: A copy cannot be read.
+    """
+    found: dict[str, Study] = {}
+    for path in sorted((store.root / "studies").glob("*.json")):
+        try:
+            study = parse_study(json.loads(path.read_text(encoding="utf-8")), source=str(path))
+        except StudyFileError as error:
+            raise StoreError(f"{error}. Run the study again, or remove the file") from None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path} cannot be read ({error}). Remove it") from None
+        found[study.name] = study
+    return found
+
+
+def only_study(store: Store) -> Study:
+    """The study of a store that holds exactly one.
+
+    Raises:
+        StoreError: It holds none, or several; lists them.
+    """
+    studies = kept_studies(store)
+    if len(studies) == 1:
+        return next(iter(studies.values()))
+    if not studies:
+        raise StoreError(
+            f"{store.root} holds no copy of a study. Name the study file, and the store with "
+            "--store"
+        )
+    raise StoreError(
+        f"{store.root} holds several studies: {', '.join(studies)}. Name the study file, and the "
+        "store with --store"
+    )
+
+
+def forget_studies(store: Store, keep: Collection[str]) -> tuple[str, ...]:
+    """Remove the copies of all studies but those named; the names removed."""
+    gone = [path for path in (store.root / "studies").glob("*.json") if path.stem not in keep]
+    for path in gone:
+        path.unlink()
+    return tuple(sorted(path.stem for path in gone))
+
+
+def _anchored(tree: dict[str, Any]) -> dict[str, Any]:
+    for part, field in _PATHS:
+        branch: dict[str, Any] = tree.get(part) or {}
+        value = branch.get(field)
+        if isinstance(value, str) and Path(value).exists():
+            branch[field] = str(Path(value).resolve())
+    return tree

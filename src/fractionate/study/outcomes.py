@@ -1,0 +1,166 @@
+"""From the store to records: what a plan's finished stages left behind."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fractionate.records import (
+    CellResult,
+    EvalRecord,
+    StepRecord,
+    WeightRecord,
+    read_jsonl,
+)
+from fractionate.study.cells import Cell
+from fractionate.study.cost import TokenCounts, flops_of, forward_flops
+from fractionate.study.plan import CellStages, Plan
+from fractionate.study.store import Store
+
+STEPS, ITEMS, WEIGHTS, SUMMARY = "steps.jsonl", "items.jsonl", "weights.json", "summary.json"
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The records of a study as far as it has got.
+
+    Attributes:
+        cells: Every cell that is finished with all its evaluations, in the plan's order.
+        missing: Names of the others.
+        base_evaluations: Items of the untrained student by base, where they are there.
+        teacher_evaluation: Items of the teacher, where they are there.
+        preflight: What the preflight found: probes and warnings.
+        provenance: Packages, commit and machine of the finished stages, by stage name.
+    """
+
+    cells: tuple[CellResult, ...]
+    missing: tuple[str, ...]
+    base_evaluations: Mapping[int, tuple[EvalRecord, ...]]
+    teacher_evaluation: tuple[EvalRecord, ...]
+    preflight: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+
+def read_outcomes(plan: Plan, store: Store) -> Outcomes:
+    """Everything that a plan's finished stages recorded."""
+    bases = _base_evaluations(plan, store)
+    cells: list[CellResult] = []
+    missing: list[str] = []
+    for cell in plan.cells:
+        stages = plan.cell_stages[cell.name]
+        needed = (stages.training, *stages.evaluations.values())
+        if all(store.is_done(key) for key in needed):
+            cells.append(_cell_result(cell, stages, plan, store, bases))
+        else:
+            missing.append(cell.name)
+    teacher = [s.key for s in plan.of_kind("teacher_evaluation") if store.is_done(s.key)]
+    checked = [s.key for s in plan.of_kind("preflight") if store.is_done(s.key)]
+    return Outcomes(
+        cells=tuple(cells),
+        missing=tuple(missing),
+        base_evaluations=bases,
+        teacher_evaluation=_items(store.path(teacher[0])) if teacher else (),
+        preflight=_json(store.path(checked[0]) / "preflight.json") if checked else {},
+        provenance=_provenance(plan, store),
+    )
+
+
+def _cell_result(
+    cell: Cell,
+    stages: CellStages,
+    plan: Plan,
+    store: Store,
+    bases: Mapping[int, tuple[EvalRecord, ...]],
+) -> CellResult:
+    training = store.path(stages.training)
+    last = int(_json(training / SUMMARY)["steps"])
+    folders = {
+        last if step == "last" else int(step): store.path(key)
+        for step, key in stages.evaluations.items()
+    }
+    evaluations = {step: _items(folder) for step, folder in folders.items()}
+    if stages.base_evaluation is not None and cell.base in bases:
+        evaluations = {0: bases[cell.base], **evaluations}
+    steps = tuple(read_jsonl(training / STEPS, StepRecord))
+    own, shared = _flops(cell, stages, plan, steps)
+    return CellResult(
+        cell=cell.name,
+        factors=cell.factors,
+        seed=cell.seed,
+        base=cell.base,
+        steps=steps,
+        evaluations=evaluations,
+        weights={
+            step: WeightRecord(**_json(folder / WEIGHTS))
+            for step, folder in folders.items()
+            if (folder / WEIGHTS).exists()
+        },
+        seconds=_seconds(training),
+        flops=own,
+        shared_flops=shared,
+    )
+
+
+def _flops(
+    cell: Cell, stages: CellStages, plan: Plan, steps: Sequence[StepRecord]
+) -> tuple[float | None, float | None]:
+    """Operations of the cell's own training, and its share of the corpus that it reads."""
+    student = plan.dimensions(plan.stage(stages.base))
+    teacher = plan.dimensions(plan.of_kind("teacher")[0])
+    if student is None or teacher is None or not steps:
+        return None, None
+    tokens = TokenCounts(
+        generated=sum(step.tokens_generated for step in steps),
+        scored=sum(step.tokens_scored for step in steps),
+        trained=sum(step.tokens_trained for step in steps),
+        prompts=sum(step.prompt_tokens for step in steps),
+    )
+    completions = sum(step.completions for step in steps)
+    length = sum(step.completions * step.mean_length for step in steps)
+    context = (tokens.prompts + length / 2) / completions
+    writer = student if cell.study.method.rollout.kind in ("student", "dataset") else teacher
+    own = flops_of(tokens, student=student, teacher=teacher, writer=writer, context=context)
+    if stages.corpus is None:
+        return own, 0.0
+    readers = sum(other.corpus == stages.corpus for other in plan.cell_stages.values())
+    corpus = forward_flops(teacher, tokens.prompts + length, context=context, laws=length)
+    return own, corpus / readers
+
+
+def _base_evaluations(plan: Plan, store: Store) -> dict[int, tuple[EvalRecord, ...]]:
+    found: dict[int, tuple[EvalRecord, ...]] = {}
+    for cell in plan.cells:
+        key = plan.cell_stages[cell.name].base_evaluation
+        if key is not None and cell.base not in found and store.is_done(key):
+            found[cell.base] = _items(store.path(key))
+    return found
+
+
+def _items(folder: Path) -> tuple[EvalRecord, ...]:
+    return tuple(read_jsonl(folder / ITEMS, EvalRecord))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _seconds(folder: Path) -> float | None:
+    path = folder / "provenance.json"
+    return float(_json(path)["seconds"]) if path.exists() else None
+
+
+def _provenance(plan: Plan, store: Store) -> dict[str, Any]:
+    """Versions and commits behind the results, each once, and the total time."""
+    seen: list[dict[str, Any]] = []
+    seconds = 0.0
+    for stage in plan.stages:
+        path = store.folder(stage) / "provenance.json"
+        if not path.exists():
+            continue
+        known = _json(path)
+        seconds += float(known["seconds"])
+        entry = {name: known[name] for name in ("commit", "packages", "python")}
+        if entry not in seen:
+            seen.append(entry)
+    return {"runs": seen, "seconds": round(seconds, 1)}

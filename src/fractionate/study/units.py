@@ -1,0 +1,19 @@
+"""Numbers as people read them."""
+
+
+def human_bytes(number: float) -> str:
+    """Bytes in a unit that reads well: `1.3 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def human_count(number: float) -> str:
+    """A count in powers of ten that reads well: `12.3 M`."""
+    for unit in ("", " k", " M", " G", " T", " P"):
+        if abs(number) < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g} E"
