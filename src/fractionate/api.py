@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fractionate.config import Study, read_study
+from fractionate.study.executors import Progress, parse_executor
 from fractionate.study.outcomes import Outcomes, read_outcomes
 from fractionate.study.plan import Plan, make_plan
-from fractionate.study.executors import Progress, parse_executor
 from fractionate.study.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fractionate.analysis.report import Background
+    from fractionate.analysis.runs import Runs
 
 
 class StageFailedError(RuntimeError):
@@ -126,8 +129,8 @@ class Results:
             IncompleteStudyError: Cells are missing and `allow_missing` is False.
             ValueError: The outcome was not measured, or a factor was not varied.
         """
-        from fractionate.analysis.attribution import attribute
         from fractionate.analysis.anova_table import anova_table
+        from fractionate.analysis.attribution import attribute
 
         runs = self.runs(allow_missing=allow_missing)
         return anova_table(attribute(runs, outcome, factors or ()))
@@ -143,7 +146,6 @@ class Results:
         return gather(
             self.outcomes.cells,
             study=self.plan.study,
-            base_evaluations=self.outcomes.base_evaluations,
             expected=[cell.name for cell in self.plan.cells],
             allow_missing=allow_missing,
         )
@@ -152,7 +154,48 @@ class Results:
 def report(results: Results, path: str | Path, *, allow_missing: bool = False) -> Path:
     """Write the self-contained HTML report of a study.
 
+    Args:
+        results: What `run` returned, or `Results(plan, store)` of an earlier run.
+        path: The HTML file, or a folder to write `<name>.html` into.
+        allow_missing: Report on the cells there are, and say which are missing.
+
+    Returns:
+        The file written.
+
     Raises:
         IncompleteStudyError: Cells are missing and `allow_missing` is False.
     """
-    raise NotImplementedError
+    from fractionate.analysis.report import render_report
+
+    path = Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        path = path / f"{results.plan.study.name}.html"
+    html = render_report(results.runs(allow_missing=allow_missing), _background(results))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html, encoding="utf-8")
+    return path
+
+
+def _background(results: Results) -> "Background":
+    """What the report says beside the records."""
+    from fractionate.analysis.report import Background, Example
+
+    plan, outcomes = results.plan, results.outcomes
+    return Background(
+        plan_key=plan.key,
+        hypotheses_hash=plan.hypotheses_hash,
+        confounds=tuple(
+            f"{found.factor}: '{found.levels[0]}' against '{found.levels[1]}' also changes "
+            f"{found.also}. For matched cells: {found.offer}"
+            for found in plan.confounds
+        ),
+        notes=(*plan.notes, *outcomes.preflight.get("warnings", ())),
+        teacher=outcomes.teacher_evaluation,
+        examples=tuple(
+            Example(cell, shown["prompt"], shown["completion"], shown["verdict"])
+            for cell, several in outcomes.examples.items()
+            for shown in several[:1]
+        ),
+        provenance=outcomes.provenance,
+        smoke=plan.study.name == "smoke",
+    )

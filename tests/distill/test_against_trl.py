@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tiny import llama, tokenizer
 
 from fractionate.config import Method
 from fractionate.distill.objective import Objective
@@ -12,6 +11,7 @@ from fractionate.models.load import wrap
 from fractionate.records import StopReason
 from fractionate.rollouts.completions import Completions
 from fractionate.tasks.base import Problem
+from tiny import llama, tokenizer
 
 PROMPTS = [[1, 5, 6], [1, 7, 8, 9, 10], [1, 11, 12], [1, 13, 14, 15]]
 COMPLETIONS = [[16, 17, 18, 2], [19, 2], [20, 21, 22, 23, 24, 25], [26]]

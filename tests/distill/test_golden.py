@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import llama, tokenizer
 
 from fractionate.config import Method, Optimizer
 from fractionate.distill.objective import Objective
@@ -23,6 +22,7 @@ from fractionate.distill.student import Student
 from fractionate.models.load import wrap
 from fractionate.rng import stream
 from fractionate.tasks.base import Problem
+from tiny import llama, tokenizer
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "steps.json"

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from cases import EXAMPLES
-from tiny import llama, tokenizer
 
+from cases import EXAMPLES
 from fractionate.config import Optimizer
 from fractionate.distill.student import NonFiniteUpdateError, Student, learning_rate
 from fractionate.models.load import wrap
+from tiny import llama, tokenizer
 
 PRECISIONS = {
     "float32": Optimizer(param_dtype="float32", state_dtype="float32", compute_dtype="float32"),
@@ -73,7 +73,7 @@ def test_small_updates_are_lost_in_bfloat16_and_kept_by_a_master_copy():
     for name in ("bfloat16", "float32 master"):
         student = _student(_with(PRECISIONS[name], clip=None))
         before = student.weights()
-        for step in range(20):
+        for _ in range(20):
             _gradient(student, 7)
             student.update(1e-6)
         after = student.weights()

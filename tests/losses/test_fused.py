@@ -1,69 +1,43 @@
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from fractionate.losses import linear_divergence, log_probs
+from fractionate.losses import (
+    linear_divergence,
+    loss_denominator,
+    reduce_loss,
+    token_weights,
+)
 from fractionate.losses.bounds import (
     forward_gradient_norm,
     log_ratio_range,
     reverse_gradient_norm,
 )
 from fractionate.losses.divergences import cross_entropy, entropy, forward_kl, reverse_kl
+from losses.heads import (
+    HS,
+    N,
+    V,
+    fused,
+    operands,
+    student_gradients,
+    weights,
+    whole_laws,
+)
 from losses.laws import DIVERGENCES, FUSED, normal
 
-N, V, HS, HT = 23, 19, 5, 7
-TEMPERATURES = {"student_temperature": 1.3, "teacher_temperature": 0.5}
 every_kind = pytest.mark.parametrize("name", list(FUSED))
 both_forms = pytest.mark.parametrize("weighted", [False, True])
-
-
-def operands(dtype=torch.float64, n=N, v=V, extra=0):
-    return {
-        "student_hidden": normal(n, HS, seed=1).to(dtype).requires_grad_(),
-        "student_head": normal(v, HS, seed=2).to(dtype).requires_grad_(),
-        "teacher_hidden": normal(n, HT, seed=3).to(dtype),
-        "teacher_head": normal(v + extra, HT, seed=4).to(dtype),
-    }
-
-
-def weights(n=N, dtype=torch.float64):
-    return normal(n, seed=5).abs().to(dtype)
-
-
-def whole_laws(given, vocab_size=None):
-    """Both laws from the whole logits, in the upcast dtype of the operands."""
-    wide = {
-        key: value.to(torch.promote_types(value.dtype, torch.float32))
-        for key, value in given.items()
-    }
-    return {
-        f"{who}_log_probs": log_probs(
-            wide[f"{who}_hidden"] @ wide[f"{who}_head"].T,
-            temperature=TEMPERATURES[f"{who}_temperature"],
-            vocab_size=vocab_size,
-        )
-        for who in ("teacher", "student")
-    }
-
-
-def student_gradients(loss, given, **kwargs):
-    return torch.autograd.grad(loss, (given["student_hidden"], given["student_head"]), **kwargs)
-
-
-def fused(name, given, **kwargs):
-    kind, parameter = FUSED[name]
-    return linear_divergence(**given, kind=kind, parameter=parameter, **TEMPERATURES, **kwargs)
 
 
 @every_kind
 @both_forms
 @pytest.mark.parametrize("chunk_size", [1, 2, 7, N - 1, N, N + 1, None])
 def test_equals_the_whole_logits_at_every_chunk_size(name, weighted, chunk_size):
-    given, token_weights = operands(), weights()
+    given, per_token = operands(), weights()
     whole = DIVERGENCES[name](**whole_laws(given))
     if weighted:
-        whole = (whole * token_weights).sum()
-        got = fused(name, given, token_weights=token_weights, chunk_size=chunk_size)
+        whole = (whole * per_token).sum()
+        got = fused(name, given, token_weights=per_token, chunk_size=chunk_size)
         upstream = torch.tensor(0.7, dtype=torch.float64)
     else:
         got = fused(name, given, chunk_size=chunk_size)
@@ -170,10 +144,10 @@ def test_a_head_tied_to_the_embedding_gathers_both_gradients():
     ids = torch.arange(N) % V
     head = normal(V, HS, seed=2).requires_grad_()
     given = operands() | {"student_head": head, "student_hidden": head[ids].tanh()}
-    token_weights = weights()
-    (got,) = torch.autograd.grad(fused("reverse", given, token_weights=token_weights), head)
+    per_token = weights()
+    (got,) = torch.autograd.grad(fused("reverse", given, token_weights=per_token), head)
     given["student_hidden"] = head[ids].tanh()
-    whole = (DIVERGENCES["reverse"](**whole_laws(given)) * token_weights).sum()
+    whole = (DIVERGENCES["reverse"](**whole_laws(given)) * per_token).sum()
     torch.testing.assert_close(got, torch.autograd.grad(whole, head)[0])
 
 
@@ -290,159 +264,29 @@ def test_statistics_of_no_positions_are_empty():
     assert stats.forward_kl.shape == (0,)
 
 
-# Infinities: a hidden state of 1 makes the head's only column the logits.
-
-
-def bare(student, teacher):
-    one = torch.ones(2, 1, dtype=torch.float64)
-    return {
-        "student_hidden": one.clone().requires_grad_(),
-        "student_head": torch.tensor(student, dtype=torch.float64)[:, None].requires_grad_(),
-        "teacher_hidden": one,
-        "teacher_head": torch.tensor(teacher, dtype=torch.float64)[:, None],
-    }
-
-
-NEVER = float("-inf")
-
-
 @every_kind
-def test_a_token_impossible_for_both_adds_nothing(name):
-    kind, parameter = FUSED[name]
-    call = {"kind": kind, "parameter": parameter, "token_weights": torch.ones(2).double()}
-    given, small = bare([1, NEVER, 0, -1], [0, NEVER, 2, 0]), bare([1, 0, -1], [0, 2, 0])
-    wide = linear_divergence(**given, **call, return_stats=True)
-    narrow = linear_divergence(**small, **call, return_stats=True)
-    torch.testing.assert_close(wide[0], narrow[0])
-    for field in (
-        "forward_kl",
-        "reverse_kl",
-        "student_entropy",
-        "reverse_grad_norm",
-        "log_ratio_range",
-    ):
-        torch.testing.assert_close(getattr(wide[1], field), getattr(narrow[1], field))
-    (got,) = torch.autograd.grad(wide[0], given["student_head"])
-    (expected,) = torch.autograd.grad(narrow[0], small["student_head"])
-    torch.testing.assert_close(got[[0, 2, 3]], expected)
-    assert float(got[1]) == 0
+@pytest.mark.parametrize("how", ["sequence_mean", "token_mean", "constant", "sequence_sum"])
+def test_micro_batches_add_up_to_the_step(name, how):
+    mask = torch.arange(6) < torch.tensor([[6], [0], [3], [1], [4]])
+    options = {"how": how, "max_length": 6}
+    denominator = loss_denominator(mask, **options)
+    rows = torch.zeros(mask.shape, dtype=torch.long)
+    rows[mask] = torch.arange(int(mask.sum()))
 
+    def loss_of(batch):
+        given = operands(n=int(mask.sum()))
+        kept = rows[batch][mask[batch]]
+        part = {key: value[kept] if "hidden" in key else value for key, value in given.items()}
+        per_token = token_weights(
+            mask[batch], denominator=denominator, dtype=torch.float64, **options
+        )
+        loss = fused(name, part, token_weights=per_token[mask[batch]])
+        return loss, torch.autograd.grad(loss, given["student_head"])[0]
 
-@pytest.mark.parametrize("name", ["forward", "mixed_0.25", "entropy_aware_0.5"])
-@pytest.mark.parametrize("chunk_size", [1, None])
-def test_student_without_mass_is_refused_with_position_and_token(name, chunk_size):
-    kind, parameter = FUSED[name]
-    given = bare([1, 0, NEVER], [0, 0, 0])
-    given["student_hidden"] = torch.tensor([[1.0], [1.0]]).double()
-    with pytest.raises(ValueError, match=r"forward KL is infinite at position \(0,\), token id 2"):
-        linear_divergence(**given, kind=kind, parameter=parameter, chunk_size=chunk_size)
-
-
-def test_positions_count_over_chunks():
-    given = bare([0, 0], [0, 0]) | {
-        "student_hidden": torch.ones(3, 1).double(),
-        "teacher_hidden": torch.tensor([[1e-200], [1e-200], [1e200]], dtype=torch.float64),
-        "teacher_head": torch.tensor([[0.0], [-1e200]], dtype=torch.float64),
-    }
-    with pytest.raises(ValueError, match=r"reverse KL is infinite at position \(2,\), token id 1"):
-        linear_divergence(**given, kind="reverse", chunk_size=2)
-
-
-@pytest.mark.parametrize("name", ["reverse", "mixed_0.25", "entropy_aware_0.5"])
-@both_forms
-def test_teacher_without_mass_is_refused(name, weighted):
-    kind, parameter = FUSED[name]
-    extra = {"token_weights": torch.ones(2).double()} if weighted else {}
-    with pytest.raises(ValueError, match=r"reverse KL is infinite at position \(0,\), token id 1"):
-        linear_divergence(**bare([1, 0, 2], [0, NEVER, 0]), kind=kind, parameter=parameter, **extra)
-
-
-@pytest.mark.parametrize("beta", [0, 0.5, 1])
-def test_jsd_never_raises_and_its_statistics_say_infinite(beta):
-    value, stats = linear_divergence(
-        **bare([1, 0, 2], [0, NEVER, 0]), kind="jsd", parameter=beta, return_stats=True
-    )
-    assert bool(value.isfinite().all())
-    assert bool(stats.reverse_kl.isinf().all())
-    assert bool(stats.reverse_grad_norm.isinf().all())
-    assert bool(stats.log_ratio_range.isinf().all())
-    assert bool(stats.forward_kl.isfinite().all())
-
-
-# Arguments.
-
-
-@pytest.mark.parametrize(
-    ("kind", "parameter", "message"),
-    [
-        ("kl", None, "kind='kl' is unknown"),
-        ("forward", 0.5, "takes no parameter"),
-        ("jsd", None, "needs parameter, its beta"),
-        ("mixed", None, "needs parameter, its reverse_weight"),
-        ("entropy_aware", None, "needs parameter, its threshold"),
-        ("jsd", 1.5, "beta=1.5"),
-        ("mixed", -0.1, "reverse_weight=-0.1"),
-    ],
-)
-def test_kind_and_parameter_must_fit(kind, parameter, message):
-    with pytest.raises(ValueError, match=message):
-        linear_divergence(**operands(), kind=kind, parameter=parameter)
-
-
-@pytest.mark.parametrize("name", ["student_temperature", "teacher_temperature"])
-def test_temperatures_must_be_positive(name):
-    with pytest.raises(ValueError, match=name):
-        linear_divergence(**operands(), kind="forward", **{name: 0})
-
-
-def test_chunk_size_must_be_positive():
-    with pytest.raises(ValueError, match="chunk_size"):
-        linear_divergence(**operands(), kind="forward", chunk_size=0)
-
-
-# Memory.
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest number of elements of any tensor that an operation returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **kwargs or {})
-        for leaf in torch.utils._pytree.tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.itemsize)
-        return result
-
-
-@every_kind
-@both_forms
-def test_the_whole_logits_never_exist(name, weighted):
-    n, v, chunk_size = 256, 512, 8
-    given = operands(torch.float32, n=n, v=v)
-    extra = {"token_weights": torch.ones(n)} if weighted else {}
-    with LargestTensor() as seen:
-        value = fused(name, given, chunk_size=chunk_size, return_stats=True, **extra)[0]
-        value.sum().backward()
-    assert 2 * chunk_size * v <= seen.elements < n * v / 8
-
-
-def test_chunks_keep_to_the_budget_by_themselves():
-    from fractionate.losses import fused as module
-
-    n, v = 4096, 4096
-    given = operands(torch.float32, n=n, v=v)
-    with torch.no_grad(), LargestTensor() as seen:
-        fused("forward", given)
-    assert seen.elements * 4 <= module.CHUNK_BYTES < n * v * 4
-
-
-def test_the_head_takes_its_gradient_without_a_copy():
-    given = operands(torch.float32)
-    loss = fused("reverse", given, token_weights=weights(dtype=torch.float32))
-    formed = loss.grad_fn.ready[1].data_ptr()
-    loss.backward()
-    assert given["student_head"].grad.data_ptr() == formed
+    whole = loss_of(slice(None))
+    parts = [loss_of(batch) for batch in (slice(1), slice(1, 2), slice(2, 4), slice(4, 5))]
+    for got, expected in zip(map(sum, zip(*parts, strict=True)), whole, strict=True):
+        torch.testing.assert_close(got, expected)
+    per_token = torch.zeros(mask.shape, dtype=torch.float64)
+    per_token[mask] = fused(name, operands(n=int(mask.sum()))).detach()
+    torch.testing.assert_close(whole[0].detach(), reduce_loss(per_token, mask, **options))

@@ -183,3 +183,4 @@ def test_bytes_read_well(number, text):
 )
 def test_counts_read_well(number, text):
     assert human_count(number) == text
+    assert human_count(number, "FLOP").startswith(text.split()[0])

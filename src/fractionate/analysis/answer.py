@@ -101,19 +101,19 @@ def knob_name(factor: str) -> str:
     return NAMES[factor] if factor in NAMES else factor.split(".")[-1].replace("_", " ")
 
 
-def show(metric: str, value: float) -> str:
-    """A value with its unit: `67.5 %`, `0.031 nats`."""
-    if in_points(metric):
-        return f"{100 * value:.1f} %"
-    unit = describe(metric).unit
-    return f"{value:.3g}" if unit in ("count", "norm") else f"{value:.3g} {unit}"
+def show_number(value: float, form: str = ".2f") -> str:
+    """A number with a real minus sign, and none before a zero."""
+    text = format(value, form)
+    if float(text) == 0:
+        text = text.replace("-", "")
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def show_difference(metric: str, value: float) -> str:
     """A difference with sign and unit; shares in points: `+3.2 pp`."""
     if in_points(metric):
-        return f"{100 * value:+.1f} pp".replace("-", "\N{MINUS SIGN}")
-    return f"{value:+.3g} {describe(metric).unit}".replace("-", "\N{MINUS SIGN}")
+        return f"{show_number(100 * value, '+.1f')}\N{NO-BREAK SPACE}pp"
+    return f"{show_number(value, '+.3g')}\N{NO-BREAK SPACE}{describe(metric).unit}"
 
 
 def show_interval(metric: str, low: float | None, high: float | None) -> str:
@@ -121,8 +121,8 @@ def show_interval(metric: str, low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return "[no interval]"
     scale, digits = (100, ".1f") if in_points(metric) else (1, ".3g")
-    text = f"[{format(scale * low, '+' + digits)}, {format(scale * high, '+' + digits)}]"
-    return text.replace("-", "\N{MINUS SIGN}")
+    lower, upper = (show_number(scale * end, f"+{digits}") for end in (low, high))
+    return f"[{lower},\N{NO-BREAK SPACE}{upper}]"
 
 
 def _capital(text: str) -> str:
@@ -148,8 +148,8 @@ def _sentence(found: Attribution | None, outcome: str) -> str:
 
 
 def _omega(share: Share) -> str:
-    text = f"ω² {share.omega2 or 0.0:.2f} [{share.low or 0.0:.2f}, {share.high or 0.0:.2f}]"
-    return text.replace("-", "\N{MINUS SIGN}")
+    low, high = show_number(share.low or 0.0), show_number(share.high or 0.0)
+    return f"ω² {show_number(share.omega2 or 0.0)} [{low},\N{NO-BREAK SPACE}{high}]"
 
 
 def _triple(knob: Knob, outcome: str) -> str:

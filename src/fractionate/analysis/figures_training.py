@@ -66,7 +66,7 @@ def learning_figure(runs: Runs) -> Figure:
         first = not panels
         data += [_curve(runs, c, len(panels), markers=False, legend=first) for c in curves]
         axis = {"title": {"text": "step", "standoff": 8}}
-        panels.append((axis, {"title": {"text": what}, "type": "log"}))
+        panels.append((axis, {"title": {"text": what}, "type": "log", "dtick": "D2"}))
     if not panels:
         return Figure("learning", title, caption, None, "no step or intermediate evaluation")
     return Figure("learning", title, caption, {"data": data, "layout": panel_layout(panels, 400)})
@@ -88,7 +88,7 @@ def gradient_figure(runs: Runs) -> Figure:
         own = [curve for curve in curves if curve.arm.series == name]
         data += [_curve(runs, c, panel, markers=False, legend=c.seed is None) for c in own]
         title_of = {"title": {"text": f"step<br>{plain(name)}", "standoff": 6}}
-        vertical: Spec = {"type": "log"}
+        vertical: Spec = {"type": "log", "dtick": "D2"}
         if panel:
             vertical |= {"matches": "y", "showticklabels": False}
         else:

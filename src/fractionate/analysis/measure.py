@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fractionate.analysis.metrics_table import CHANCE
 from fractionate.records import CellResult, EvalRecord, StepRecord, WeightRecord
 from fractionate.rng import stream
-from fractionate.statistics import chance_corrected, pass_at_k, wilson_interval
+from fractionate.statistics import pass_at_k, wilson_interval
 
 Floats = NDArray[np.float64]
 
@@ -148,7 +148,7 @@ def _skills(scores: Mapping[str, Floats], base: Mapping[str, Floats] | None) -> 
     yield _stratified("skills", list(scores.values()))
     if set(scores) <= set(CHANCE):
         corrected = [
-            float(cast("float", chance_corrected(float(values.mean()), 1 / CHANCE[name])))
+            (float(values.mean()) - CHANCE[name]) / (1 - CHANCE[name])
             for name, values in scores.items()
         ]
         n = sum(values.size for values in scores.values())

@@ -288,7 +288,7 @@ def gather(
         return tuple(rank[name][label] for name, label in cell.factors.items())
 
     arms = tuple(_arm(cell, study) for cell in sorted(first.values(), key=place))
-    runs = tuple(_run(cell, base_evaluations or {}) for cell in cells)
+    runs = tuple(measured_run(cell, base_evaluations) for cell in cells)
     return Runs(runs, levels, arms, found, study)
 
 
@@ -315,7 +315,17 @@ def final_step(cell: CellResult) -> int:
     return max([trained, *cell.evaluations, *cell.weights])
 
 
-def _run(cell: CellResult, bases: Mapping[int, Sequence[EvalRecord]]) -> Run:
+def measured_run(
+    cell: CellResult, base_evaluations: Mapping[int, Sequence[EvalRecord]] | None = None
+) -> Run:
+    """One cell with everything measured of it.
+
+    Args:
+        cell: Its records.
+        base_evaluations: Item records of the untrained student by base, for a cell whose own step
+            0 was not evaluated.
+    """
+    bases = base_evaluations or {}
     last = final_step(cell)
     by_step: dict[int, dict[str, Value]] = {last: {}}
     base = cell.evaluations[0] if 0 in cell.evaluations else bases.get(cell.base)

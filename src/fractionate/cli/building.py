@@ -4,6 +4,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from transformers.utils import logging as transformers_logging
+
 from fractionate.cli.errors import BadInputError, from_the_user, writing
 from fractionate.cli.printing import note, say
 from fractionate.teachers.sandbox import CHECKPOINT, Progress, build_model
@@ -46,6 +48,7 @@ def build(name: str, seed: int, out: Path, *, scale: float, measured: bool) -> P
         BadInputError: The folder cannot be written to, or holds a checkpoint of another scale.
     """
     folder = out / f"{name}-{seed}"
+    transformers_logging.disable_progress_bar()
     if not _finished(folder):
         with from_the_user(), writing(folder):
             build_model(name, seed=seed, out=folder, steps_scale=scale, progress=_Pace(folder.name))

@@ -185,6 +185,9 @@ def sparsity(
         list[float] | None,
         typer.Option("--threshold", help="Repeatable; default 0 1e-8 1e-6 1e-5."),
     ] = None,
+    rounded: Annotated[
+        bool, typer.Option("--round", help="Round BASE to the dtype of TUNED first.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Which share of the weights training left where they were, by layer and matrix type."""
@@ -198,19 +201,29 @@ def sparsity(
     for model in tuned:
         with from_the_user():
             found[model] = checkpoint_sparsity(
-                Path(located(base)), Path(located(model)), thresholds=taus
+                Path(located(base)),
+                Path(located(model)),
+                thresholds=taus,
+                round_before=rounded,
             )
     if as_json:
         models = {model: dataclasses.asdict(record) for model, record in found.items()}
-        emit_json({"base": base, "tuned": models})
+        emit_json({"base": base, "base_rounded": rounded, "tuned": models})
         return
     for model, record in found.items():
         say(_sparsity_text(base, model, record))
+        if record.dtypes[0] != record.dtypes[1] and not rounded:
+            note(
+                f"note: {base} is stored as {record.dtypes[0]}, {model} as {record.dtypes[1]}: the "
+                "rounding between them counts as movement. --round leaves it out"
+            )
 
 
 def _sparsity_text(base: str, model: str, record: "CheckpointSparsity") -> str:
     labels = list(record.total.strict)
-    heads = ("", "parameters", *(f"< {label}" for label in labels), *(f"<= {x}" for x in labels))
+    inclusive = [label for label in labels if label != "0"]  # at 0 both mean exactly equal
+    strict = ["equal" if label == "0" else f"< {label}" for label in labels]
+    heads = ("", "parameters", *strict, *(f"<= {label}" for label in inclusive))
     groups: dict[str, Shares] = {"all": record.total}
     groups |= {f"layer {name}": shares for name, shares in record.by_layer.items()}
     groups |= {f"matrix {name}": shares for name, shares in record.by_matrix.items()}
@@ -219,14 +232,13 @@ def _sparsity_text(base: str, model: str, record: "CheckpointSparsity") -> str:
             name,
             str(shares.parameters),
             *(f"{100 * share:.2f} %" for share in shares.strict.values()),
-            *(f"{100 * share:.2f} %" for share in shares.inclusive.values()),
+            *(f"{100 * shares.inclusive[label]:.2f} %" for label in inclusive),
         )
         for name, shares in groups.items()
     ]
     left_out = f"not counted, tied: {', '.join(record.left_out)}\n" if record.left_out else ""
     return (
-        f"{base} -> {model}: unmoved share of the weights, |delta| under or at a threshold "
-        "(< 0: exactly equal)\n"
+        f"{base} -> {model}: unmoved share of the weights, by |delta|\n"
         f"{table(heads, rows)}\n"
         f"moved at most 1e-3 of its size: {100 * record.total.relative:.2f} %; "
         f"||delta|| {record.delta_l2:.6g}; sum |delta| / sum |w| {record.relative_l1:.6g}; "

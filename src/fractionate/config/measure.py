@@ -100,6 +100,8 @@ class Evaluate(Config):
         sparsity: Unmoved parameters, with the rounding null.
         harder: The harder task.
         drift: KL to base and teacher.
+        seed: Of all samples taken in evaluation; the same for every cell, so that arms are paired
+            by item.
     """
 
     at: tuple[NonNegativeInt | Literal["last"], ...] = (0, "last")
@@ -110,6 +112,7 @@ class Evaluate(Config):
     sparsity: Sparsity | None = Sparsity()
     harder: Harder | None = None
     drift: Drift | None = None
+    seed: NonNegativeInt = 42
 
 
 class Diagnostics(Config):

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -115,7 +115,7 @@ class Checkpoint:
 
 
 def checkpoint_sparsity(
-    before: Path, after: Path, *, thresholds: Sequence[float]
+    before: Path, after: Path, *, thresholds: Sequence[float], round_before: bool = False
 ) -> CheckpointSparsity:
     """Compare two checkpoints of one architecture; definitions as in `update_sparsity`.
 
@@ -125,6 +125,8 @@ def checkpoint_sparsity(
         before: Model folder or safetensors file.
         after: The same architecture, trained.
         thresholds: At which shares are taken; 0 means exactly equal.
+        round_before: Round `before` to the dtype of `after` first: a run in that precision starts
+            from there, and otherwise the rounding itself would count as movement.
 
     Raises:
         CheckpointError: A checkpoint is missing or unreadable, or the names or shapes of the
@@ -138,7 +140,10 @@ def checkpoint_sparsity(
         names = _common_names(old, new, left_out)
         dtypes = (_Votes(), _Votes())
         taus = torch.tensor(list(thresholds), dtype=torch.float64)
-        censuses = {name: _of_tensor(name, old, new, taus, dtypes) for name in names}
+        censuses: dict[str, _Census] = {}
+        for name in names:
+            pairs = zip(old.blocks(name), new.blocks(name), strict=True)
+            censuses[name] = _of_pairs(name, pairs, taus, dtypes, round_before=round_before)
     labels = [f"{threshold:g}" for threshold in thresholds]
     total = _sum(list(censuses.values()))
     return CheckpointSparsity(
@@ -164,14 +169,20 @@ class _Votes(dict[str, int]):
         return max(self, key=lambda name: self[name])
 
 
-def _of_tensor(
-    name: str, old: Checkpoint, new: Checkpoint, taus: Tensor, dtypes: tuple[_Votes, _Votes]
+def _of_pairs(
+    name: str,
+    pairs: Iterable[tuple[Tensor, Tensor]],
+    taus: Tensor,
+    dtypes: tuple[_Votes, _Votes],
+    *,
+    round_before: bool,
 ) -> _Census:
     parts: list[_Census] = []
-    for before, after in zip(old.blocks(name), new.blocks(name), strict=True):
+    for before, after in pairs:
         dtypes[0].add(before)
         dtypes[1].add(after)
-        parts.append(_census(name, before, after, taus))
+        start = before.to(after.dtype) if round_before else before
+        parts.append(_census(name, start, after, taus))
     return _sum(parts)
 
 

@@ -97,8 +97,9 @@ def check_linear_head(module: PreTrainedModel) -> None:
     """
     ids = torch.tensor([[0, 1]], device=module.device)
     with torch.no_grad(), evaluating(module):
-        logits = module(input_ids=ids, use_cache=False).logits.float()
-        hidden = backbone(module)(input_ids=ids, use_cache=False).last_hidden_state
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
+        logits = module(**inputs).logits.float()
+        hidden = backbone(module)(**inputs).last_hidden_state
         product = nn.functional.linear(hidden, head_weight(module)).float()
     if not torch.allclose(logits, product, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
         raise ValueError(

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    GgufConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -89,6 +90,8 @@ def load_model(
     if dtype not in DTYPES:
         raise ModelLoadError(f"dtype '{dtype}' is unknown. Use one of {', '.join(DTYPES)}")
     where = _arguments(source, revision)
+    if "gguf_file" in where:  # never leave the weights packed: they are trained and compared
+        where["quantization_config"] = GgufConfig(dequantize=True)
     tokenizer = tokenizer if tokenizer is not None else load_tokenizer(source, revision)
     with _explained(source), _no_progress_bars():
         load: Any = AutoModelForCausalLM.from_pretrained
@@ -102,9 +105,9 @@ def load_model(
             "Fetch or save the checkpoint again"
         )
     module: PreTrainedModel = loaded.to(device).eval()
-    config: Any = module.config
-    if "quantization_config" in config.to_dict():  # of a GGUF file, dequantised by now
-        del config.quantization_config
+    quantizer: Any = getattr(module, "hf_quantizer", None)
+    if quantizer is not None:  # of a GGUF file: dequantised by now, a plain model from here on
+        quantizer.remove_quantization_config(module)
     return wrap(module, tokenizer, source=str(source))
 
 

@@ -136,8 +136,8 @@ def sample(  # noqa: PLR0913 - a sampler is described by all of these
     prompts: Sequence[Sequence[int]],
     *,
     samples: int = 1,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
+    temperature: float | int = 1.0,
+    top_p: float | int = 1.0,
     max_new_tokens: int,
     seed: int,
     entropy: bool = False,
@@ -214,7 +214,9 @@ def from_dataset(
 # ---------------------------------------------------------------- one model writes
 
 
-def _alone(source: Source, temperature: float, top_p: float, *, with_entropy: bool = False) -> Law:
+def _alone(
+    source: Source, temperature: float | int, top_p: float | int, *, with_entropy: bool = False
+) -> Law:
     def law(outlooks: Sequence[Outlook], uniforms: Uniforms) -> Choice:
         logits = outlooks[0].logits
         drawn = draw_from_logits(logits, uniforms("token"), temperature=temperature, top_p=top_p)

@@ -30,8 +30,8 @@ class Engine(Protocol):
         prompts: Sequence[Sequence[int]],
         *,
         samples: int = 1,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
+        temperature: float | int = 1.0,
+        top_p: float | int = 1.0,
         max_new_tokens: int,
         seed: int,
         entropy: bool = False,
@@ -50,8 +50,8 @@ class NativeEngine:
         prompts: Sequence[Sequence[int]],
         *,
         samples: int = 1,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
+        temperature: float | int = 1.0,
+        top_p: float | int = 1.0,
         max_new_tokens: int,
         seed: int,
         entropy: bool = False,
@@ -79,8 +79,8 @@ class TransformersEngine:
         prompts: Sequence[Sequence[int]],
         *,
         samples: int = 1,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
+        temperature: float | int = 1.0,
+        top_p: float | int = 1.0,
         max_new_tokens: int,
         seed: int,
         entropy: bool = False,
@@ -122,7 +122,7 @@ ENGINES: Final[Mapping[str, Engine]] = {
 """Engines by name."""
 
 
-def _sampler(temperature: float, top_p: float) -> dict[str, Any]:
+def _sampler(temperature: float | int, top_p: float | int) -> dict[str, Any]:
     if temperature == 0:
         return {"do_sample": False}
     return {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": 0}

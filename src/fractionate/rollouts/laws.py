@@ -19,9 +19,9 @@ def spectrum_log_probs(
     *,
     student_log_probs: Float[Tensor, "*batch vocab"],
     teacher_log_probs: Float[Tensor, "*batch vocab"],
-    lam: float,
-    alpha: float = 0.2,
-    clip: float = DEFAULT_CLIP,
+    lam: float | int,
+    alpha: float | int = 0.2,
+    clip: float | int = DEFAULT_CLIP,
 ) -> Float[Tensor, "*batch vocab"]:
     """The spectrum between teacher (lam = -1) and student (lam = 1), and beyond.
 
@@ -156,7 +156,7 @@ def accepted_log_probs(
 
 
 def nucleus_log_probs(
-    log_probs: Float[Tensor, "*batch vocab"], *, top_p: float
+    log_probs: Float[Tensor, "*batch vocab"], *, top_p: float | int
 ) -> Float[Tensor, "*batch vocab"]:
     """The nucleus, renormalised: -inf outside.
 

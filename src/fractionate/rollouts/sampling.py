@@ -23,7 +23,7 @@ class Drawn:
 
 
 def sampler_log_probs(
-    logits: Float[Tensor, "*batch vocab"], *, temperature: float, top_p: float = 1.0
+    logits: Float[Tensor, "*batch vocab"], *, temperature: float | int, top_p: float | int = 1.0
 ) -> Float[Tensor, "*batch vocab"]:
     """The law that a sampler really draws from: logits / temperature, softmax, nucleus.
 
@@ -61,8 +61,8 @@ def draw_from_logits(
     logits: Float[Tensor, "rows vocab"],
     uniforms: Float[Tensor, " rows"],
     *,
-    temperature: float,
-    top_p: float = 1.0,
+    temperature: float | int,
+    top_p: float | int = 1.0,
 ) -> Drawn:
     """Draw from a model's own law; temperature 0 takes the likeliest token, ties by lowest id."""
     if temperature == 0:

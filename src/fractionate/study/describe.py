@@ -82,10 +82,11 @@ def _cost(cost: PlanCost) -> list[str]:
         f"{human_count(tokens.generated)} generated, {human_count(tokens.scored)} scored, "
         f"{human_count(tokens.trained)} trained"
     )
+    work, work_left = human_count(cost.flops, "FLOP"), human_count(cost.flops_left, "FLOP")
     lines = [
         "cost, at most (every completion at its length limit):",
         f"  tokens: {counts}",
-        f"  operations: {human_count(cost.flops)}FLOP, {human_count(cost.flops_left)}FLOP to do",
+        f"  operations: {work}, {work_left} to do",
         f"  memory: about {human_bytes(cost.memory)} per worker",
         f"  disk: {human_bytes(cost.disk)}, {human_bytes(cost.disk_left)} to do",
     ]

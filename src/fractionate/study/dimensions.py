@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from fractionate.study.gguf_header import GgufHeader, read_gguf_header
+
 _SIZES = (
     "hidden_size",
     "num_hidden_layers",
@@ -77,14 +79,19 @@ PUBLISHED: Mapping[str, Dimensions] = {
 
 
 def dimensions_of(source: str) -> Dimensions | None:
-    """Sizes of a model folder or of a published model; none where they cannot be told.
+    """Sizes of a model folder, a GGUF file or a published model; none where they cannot be told.
 
     Args:
-        source: Model folder, or hub id (an `-Instruct` model has the sizes of its base).
+        source: Model folder, .gguf file, or hub id (an `-Instruct` model has its base's sizes).
+
+    Raises:
+        ValueError: The configuration or the GGUF file cannot be read; names it.
     """
     path = Path(source)
     if path.is_dir():
         return read_dimensions(path / "config.json")
+    if path.is_file():
+        return _from_gguf(read_gguf_header(path))
     return PUBLISHED.get(source.removesuffix("-Instruct"))
 
 
@@ -114,4 +121,23 @@ def _from_config(config: Mapping[str, Any]) -> Dimensions:
         vocabulary=config["vocab_size"],
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=config.get("model_type") == "qwen2" or bool(config.get("attention_bias", False)),
+    )
+
+
+def _from_gguf(header: GgufHeader) -> Dimensions | None:
+    names = ("embedding_length", "block_count", "attention.head_count", "feed_forward_length")
+    hidden, layers, heads, intermediate = (header.number(name) for name in names)
+    vocabulary = header.lengths.get("tokenizer.ggml.tokens") or header.number("vocab_size")
+    if not (hidden and layers and heads and intermediate and vocabulary):
+        return None
+    return Dimensions(
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=header.number("attention.head_count_kv") or heads,
+        head_dim=header.number("attention.key_length") or hidden // heads,
+        intermediate=intermediate,
+        vocabulary=vocabulary,
+        tied="output.weight" not in header.tensors,
+        qkv_bias="blk.0.attn_q.bias" in header.tensors,
     )

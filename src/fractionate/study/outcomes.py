@@ -19,6 +19,7 @@ from fractionate.study.plan import CellStages, Plan
 from fractionate.study.store import Store
 
 STEPS, ITEMS, WEIGHTS, SUMMARY = "steps.jsonl", "items.jsonl", "weights.json", "summary.json"
+EXAMPLES = "examples.json"
 
 
 @dataclass(frozen=True)
@@ -28,30 +29,29 @@ class Outcomes:
     Attributes:
         cells: Every cell that is finished with all its evaluations, in the plan's order.
         missing: Names of the others.
-        base_evaluations: Items of the untrained student by base, where they are there.
         teacher_evaluation: Items of the teacher, where they are there.
+        examples: Completions by cell name, as `prompt`, `completion` and `verdict`.
         preflight: What the preflight found: probes and warnings.
         provenance: Packages, commit and machine of the finished stages, by stage name.
     """
 
     cells: tuple[CellResult, ...]
     missing: tuple[str, ...]
-    base_evaluations: Mapping[int, tuple[EvalRecord, ...]]
     teacher_evaluation: tuple[EvalRecord, ...]
+    examples: Mapping[str, tuple[Mapping[str, str], ...]]
     preflight: Mapping[str, Any]
     provenance: Mapping[str, Any]
 
 
 def read_outcomes(plan: Plan, store: Store) -> Outcomes:
     """Everything that a plan's finished stages recorded."""
-    bases = _base_evaluations(plan, store)
     cells: list[CellResult] = []
     missing: list[str] = []
     for cell in plan.cells:
         stages = plan.cell_stages[cell.name]
         needed = (stages.training, *stages.evaluations.values())
         if all(store.is_done(key) for key in needed):
-            cells.append(_cell_result(cell, stages, plan, store, bases))
+            cells.append(_cell_result(cell, stages, plan, store))
         else:
             missing.append(cell.name)
     teacher = [s.key for s in plan.of_kind("teacher_evaluation") if store.is_done(s.key)]
@@ -59,20 +59,14 @@ def read_outcomes(plan: Plan, store: Store) -> Outcomes:
     return Outcomes(
         cells=tuple(cells),
         missing=tuple(missing),
-        base_evaluations=bases,
         teacher_evaluation=_items(store.path(teacher[0])) if teacher else (),
+        examples=_examples(plan, store),
         preflight=_json(store.path(checked[0]) / "preflight.json") if checked else {},
         provenance=_provenance(plan, store),
     )
 
 
-def _cell_result(
-    cell: Cell,
-    stages: CellStages,
-    plan: Plan,
-    store: Store,
-    bases: Mapping[int, tuple[EvalRecord, ...]],
-) -> CellResult:
+def _cell_result(cell: Cell, stages: CellStages, plan: Plan, store: Store) -> CellResult:
     training = store.path(stages.training)
     last = int(_json(training / SUMMARY)["steps"])
     folders = {
@@ -80,8 +74,8 @@ def _cell_result(
         for step, key in stages.evaluations.items()
     }
     evaluations = {step: _items(folder) for step, folder in folders.items()}
-    if stages.base_evaluation is not None and cell.base in bases:
-        evaluations = {0: bases[cell.base], **evaluations}
+    if stages.base_evaluation is not None and store.is_done(stages.base_evaluation):
+        evaluations = {0: _items(store.path(stages.base_evaluation)), **evaluations}
     steps = tuple(read_jsonl(training / STEPS, StepRecord))
     own, shared = _flops(cell, stages, plan, steps)
     return CellResult(
@@ -128,12 +122,16 @@ def _flops(
     return own, corpus / readers
 
 
-def _base_evaluations(plan: Plan, store: Store) -> dict[int, tuple[EvalRecord, ...]]:
-    found: dict[int, tuple[EvalRecord, ...]] = {}
+def _examples(plan: Plan, store: Store) -> dict[str, tuple[Mapping[str, str], ...]]:
+    """What the cells of the first seed wrote at their last evaluated step."""
+    found: dict[str, tuple[Mapping[str, str], ...]] = {}
     for cell in plan.cells:
-        key = plan.cell_stages[cell.name].base_evaluation
-        if key is not None and cell.base not in found and store.is_done(key):
-            found[cell.base] = _items(store.path(key))
+        stages = plan.cell_stages[cell.name]
+        if cell.seed != plan.cells[0].seed or not stages.evaluations:
+            continue
+        key = list(stages.evaluations.values())[-1]
+        if store.is_done(key):
+            found[cell.name] = tuple(json.loads((store.path(key) / EXAMPLES).read_text("utf-8")))
     return found
 
 

@@ -101,6 +101,7 @@ def _measures(study: Study) -> dict[str, Any]:
         "forgetting": evaluate.forgetting,
         "skill_items": evaluate.skill_items if evaluate.forgetting else None,
         "harder": _plain(evaluate.harder),
+        "seed": evaluate.seed,
     }
 
 

@@ -10,10 +10,10 @@ def human_bytes(number: float) -> str:
     return f"{number:.1f} TiB"
 
 
-def human_count(number: float) -> str:
-    """A count in powers of ten that reads well: `12.3 M`."""
-    for unit in ("", " k", " M", " G", " T", " P"):
+def human_count(number: float, unit: str = "") -> str:
+    """A count in powers of ten that reads well: `12.3 M`, `154 GFLOP`."""
+    for prefix in ("", "k", "M", "G", "T", "P"):
         if abs(number) < 1000:
-            return f"{number:.3g}{unit}"
+            return f"{number:.3g} {prefix}{unit}".strip()
         number /= 1000
-    return f"{number:.3g} E"
+    return f"{number:.3g} E{unit}"

@@ -11,14 +11,17 @@ from fractionate.distill.prompts import conditioned
 from fractionate.distill.student import DTYPES
 from fractionate.evaluate import Reference, Suite, evaluate
 from fractionate.metrics.sparsity import weight_record
+from fractionate.metrics.verdicts import read_answers
 from fractionate.models.load import LanguageModel, load_model
+from fractionate.models.prompts import render, render_text
 from fractionate.records import WeightRecord, write_jsonl
+from fractionate.rollouts.draw import sample
 from fractionate.study.stages.job import Job
 from fractionate.study.stages.training import weights_folder
 from fractionate.tasks.build import build_harder, build_skills
 
-ITEMS, WEIGHTS = "items.jsonl", "weights.json"
-EVALUATION_SEED = 42
+ITEMS, WEIGHTS, EXAMPLES = "items.jsonl", "weights.json", "examples.json"
+EXAMPLE_ITEMS, EXAMPLE_TEMPERATURE = 3, 0.5
 
 
 def evaluate_base(job: Job) -> None:
@@ -73,10 +76,34 @@ def _measure(
         base=base,
         teacher=_teacher(job) if wanted.drift is not None and wanted.drift.to_teacher else None,
         temperature=Temperature.model_validate(config.get("drift_temperature") or {}),
-        seed=EVALUATION_SEED,
+        seed=wanted.seed,
         report=lambda info: job.progress(info["done"], info["of"]),
     )
     write_jsonl(job.workspace.path / ITEMS, records)
+    examples = json.dumps(_examples(job, subject), indent=1, ensure_ascii=False)
+    (job.workspace.path / EXAMPLES).write_text(examples, encoding="utf-8")
+
+
+def _examples(job: Job, subject: Reference) -> list[dict[str, str]]:
+    """A few test problems with what the model wrote, for people to read."""
+    model, kwargs = subject.model, job.config["chat_template_kwargs"]
+    problems = list(job.task.problems("test"))[:EXAMPLE_ITEMS]
+    completions = sample(
+        model,
+        [render(model.tokenizer, subject.messages_of(p), kwargs) for p in problems],
+        temperature=EXAMPLE_TEMPERATURE,
+        max_new_tokens=job.config["lengths"]["evaluation"],
+        seed=job.config["evaluate"]["seed"],
+    ).completions
+    answers = read_answers(model, completions)
+    return [
+        {
+            "prompt": render_text(model.tokenizer, subject.messages_of(problem), kwargs),
+            "completion": answer.text,
+            "verdict": job.task.grade(problem, answer.text).reason,
+        }
+        for problem, answer in zip(problems, answers, strict=True)
+    ]
 
 
 def _teacher(job: Job) -> Reference:

@@ -43,6 +43,7 @@ def run_stage(stage: Stage, store: Store, report: Callable[[dict[str, Any]], Non
     """
     torch.set_num_threads(int(stage.execution["threads"]))
     torch.use_deterministic_algorithms(stage.execution["device"] == "cpu")
-    with store.open_stage(stage) as workspace:
+    waiting = {"warning": f"another process is at work on {stage.name}: waiting for it"}
+    with store.open_stage(stage, lambda: report(waiting)) as workspace:
         if not workspace.done:
             STAGES[stage.kind](Job(stage, store, workspace, report))

@@ -1,0 +1,203 @@
+"""The report of a study: one self-contained HTML file, readable without a network."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import jinja2
+import plotly.offline  # pyright: ignore[reportMissingTypeStubs] - plotly ships none
+
+from fractionate.analysis.answer import OUTCOMES, Answer, answer, knob_name
+from fractionate.analysis.attribution import attribute
+from fractionate.analysis.claims import judge_claims
+from fractionate.analysis.figures import figures
+from fractionate.analysis.hypotheses import judge_hypotheses
+from fractionate.analysis.paper import PAPER
+from fractionate.analysis.runs import ROLLOUT, Runs
+from fractionate.analysis.tables import (
+    Table,
+    attribution_table,
+    cells_table,
+    claims_table,
+    cost_table,
+    glossary,
+    hypothesis_table,
+    rollout_table,
+)
+from fractionate.records import EvalRecord
+
+MORE_OUTCOMES = ("pass@16@1", "harder", "sparsity_excess@1e-06")
+"""Outcomes of the attribution table beside those of the answer."""
+
+SANDBOX_SCOPE = (
+    "This is a model organism: tiny models on a made-up task. What is found here holds for this "
+    "sandbox, never for large language models."
+)
+MODELS_SCOPE = (
+    "What is found here holds for these models, this task and this budget; nothing is claimed "
+    "beyond them."
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One completion shown to the reader, as the model wrote it.
+
+    Attributes:
+        cell: Who wrote it.
+        prompt: What was asked.
+        completion: What came back; shown escaped.
+        verdict: How it was graded, e.g. "right" or "wrong_target".
+    """
+
+    cell: str
+    prompt: str
+    completion: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Background:
+    """What a report says beside the records; everything is optional.
+
+    Attributes:
+        plan_key: SHA-256 of the plan.
+        hypotheses_hash: SHA-256 of the declared hypotheses, margins and rates.
+        confounds: Contrasts that change a second thing, one sentence each.
+        notes: Warnings of plan and preflight, one sentence each.
+        teacher: Item records of the teacher.
+        examples: Completions to show.
+        provenance: Versions, commit, total time: nested plain values.
+        smoke: The run only shows that everything works; its numbers mean nothing.
+    """
+
+    plan_key: str | None = None
+    hypotheses_hash: str | None = None
+    confounds: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    teacher: tuple[EvalRecord, ...] = ()
+    examples: tuple[Example, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    smoke: bool = False
+
+
+def render_report(runs: Runs, background: Background | None = None) -> str:
+    """The report as HTML with everything inside: styles, figures and the drawing library.
+
+    Args:
+        runs: The study, from `gather`.
+        background: What is known beside the records.
+
+    Returns:
+        One HTML document. Model output, names and labels are escaped.
+    """
+    background = background or Background()
+    found = answer(runs)
+    study = runs.study
+    claims = judge_claims(runs)
+    return _template().render(
+        title=study.name if study else "Study",
+        question=(study.question if study else None) or _question(runs),
+        scope=SANDBOX_SCOPE if study is None or study.world is not None else MODELS_SCOPE,
+        answer=found,
+        design=_design(runs),
+        incomplete=runs.complete.note,
+        attribution=_attribution(runs, found),
+        figures=figures(runs),
+        rollout=rollout_table(runs, OUTCOMES),
+        hypotheses=_hypotheses(runs),
+        claims=claims_table(claims),
+        untestable=[claim for claim in claims if claim.finding is None],
+        paper=PAPER,
+        cells=cells_table(runs, background.teacher),
+        single=cells_table(runs, background.teacher, single=True),
+        confounds=background.confounds or _own_confounds(runs),
+        costs=cost_table(runs),
+        glossary=glossary(runs),
+        background=background,
+        provenance=_flat(background.provenance),
+        script_json=script_json,
+        plotly=plotly.offline.get_plotlyjs(),
+    )
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fractionate.analysis"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def script_json(value: object) -> str:
+    """JSON for inside a script element: no character that could end it or start markup."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _question(runs: Runs) -> str:
+    names = [knob_name(factor) for factor in runs.varied()]
+    if not names:
+        return "What did this run do?"
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"What did {listed} each do?"
+
+
+def _design(runs: Runs) -> str:
+    factors = " × ".join(
+        f"{len(labels)} {knob_name(factor)}" for factor, labels in runs.levels.items()
+    )
+    seeds = runs.seeds()
+    listed = ", ".join(str(seed) for seed in seeds)
+    plural = "s" if len(seeds) != 1 else ""
+    return f"{len(runs.runs)} runs: {factors or 'one arm'} × {len(seeds)} seed{plural} ({listed})"
+
+
+def _attribution(runs: Runs, found: Answer) -> Table:
+    held = dict(found.attributions)
+    for outcome in MORE_OUTCOMES:
+        if runs.measured(outcome) and runs.complete.seeds:
+            held[outcome] = attribute(runs, outcome)
+    return attribution_table(held)
+
+
+def _hypotheses(runs: Runs) -> Table | None:
+    declared = runs.study.hypotheses if runs.study else ()
+    if not declared or not runs.complete.seeds:
+        return None
+    return hypothesis_table(judge_hypotheses(runs, declared))
+
+
+def _own_confounds(runs: Runs) -> tuple[str, ...]:
+    """The one confound of the usual design: who samples also decides at which temperature."""
+    if runs.study is None or not {"student", "teacher"} <= set(runs.levels.get(ROLLOUT, ())):
+        return ()
+    temperature = runs.study.method.temperature
+    if temperature.student_rollout == temperature.teacher_rollout:
+        return ()
+    sentence = (
+        f"Student rollouts are sampled at temperature {temperature.student_rollout:g}, teacher "
+        f"rollouts at {temperature.teacher_rollout:g}: a contrast of the two policies also changes "
+        "the sampling temperature. Only cells with matched temperatures separate them."
+    )
+    return (sentence,)
+
+
+def _flat(value: object, name: str = "") -> list[tuple[str, str]]:
+    """Nested plain values as (dotted name, text) pairs."""
+    pairs: list[tuple[str, object]]
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[object, object]", value)
+        pairs = [(str(key), inner) for key, inner in mapping.items()]
+    elif isinstance(value, list | tuple):
+        sequence = cast("Sequence[object]", value)
+        pairs = [(str(i + 1), inner) for i, inner in enumerate(sequence)]
+    else:
+        return [(name, str(value))]
+    return [line for key, inner in pairs for line in _flat(inner, f"{name}.{key}" if name else key)]
