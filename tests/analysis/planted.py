@@ -19,6 +19,13 @@ FACTORS: dict[str, tuple[str, ...]] = {
     KL: ("forward", "reverse"),
     RATE: ("0.0005", "0.0025"),
 }
+SUITES = (
+    ("accuracy", 0.5, 1, 0.0),
+    ("coverage", 0.5, 16, 0.0),
+    ("coverage", 1.0, 16, -0.03),
+    ("harder", 0.5, 1, -0.3),
+)
+"""Suite, temperature, samples per item, and what is added to the accuracy planted."""
 SKILLS = ("add", "cmp", "copy", "parity")
 
 
@@ -52,6 +59,7 @@ def planted(
     at: Sequence[int] = (0, 150),
     steps: int = 30,
     draw: int = 0,
+    full: bool = True,
 ) -> tuple[CellResult, ...]:
     """Cells of a full factorial.
 
@@ -66,6 +74,7 @@ def planted(
         at: Steps evaluated.
         steps: Step records.
         draw: Another draw of the noise.
+        full: With coverage, harder task, skills and drift; otherwise accuracy alone.
     """
     hardness = stream(draw, "items").normal(0, 1.5, items)
     cells = []
@@ -80,9 +89,9 @@ def planted(
             skill = _score(0.6, accuracy, codes) + rng.normal(0, seed_sd)
             drop = _score(0.1, forgetting, codes) + abs(rng.normal(0, seed_sd))
             kept = _score(0.3, sparsity, codes) + rng.normal(0, 0.003)
+            ends = {step: (skill, drop) if step else (0.25, 0.0) for step in at}
             evaluations = {
-                step: _evaluation(rng, skill if step else 0.25, drop if step else 0.0, hardness)
-                for step in at
+                step: _evaluation(rng, *end, hardness, full) for step, end in ends.items()
             }
             name = "-".join([*levels, f"s{seed}"])
             cells.append(
@@ -119,15 +128,14 @@ def _shares(mean: float, hardness: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _evaluation(
-    rng: Generator, accuracy: float, drop: float, hardness: NDArray[np.float64]
+    rng: Generator,
+    accuracy: float,
+    drop: float,
+    hardness: NDArray[np.float64],
+    full: bool,
 ) -> tuple[EvalRecord, ...]:
     records = []
-    for suite, temperature, samples, shift in (
-        ("accuracy", 0.5, 1, 0.0),
-        ("coverage", 0.5, 16, 0.0),
-        ("coverage", 1.0, 16, -0.03),
-        ("harder", 0.5, 1, -0.3),
-    ):
+    for suite, temperature, samples, shift in SUITES if full else SUITES[:1]:
         for item, share in enumerate(_shares(accuracy + shift, hardness)):
             correct = int(rng.binomial(samples, share))
             records.append(
@@ -144,6 +152,8 @@ def _evaluation(
                     entropy=float(rng.uniform(0.1, 0.3)),
                 )
             )
+    if not full:
+        return tuple(records)
     for skill in SKILLS:
         records += [
             EvalRecord(
@@ -220,4 +230,23 @@ def _weights(unmoved: float) -> WeightRecord:
         rounding_bound=0.8 * unmoved,
         delta_l2=3.0,
         relative_l1=0.05,
+    )
+
+
+def scored(
+    levels: Mapping[str, str], seed: int, correct: Sequence[int], **more: object
+) -> CellResult:
+    """A cell of which only the answers to its items are known: 1 right, 0 wrong."""
+    records = tuple(
+        EvalRecord("accuracy", f"item{i}", 0.5, 1, c, c, 0, 0, 40) for i, c in enumerate(correct)
+    )
+    return CellResult(
+        cell="-".join([*levels.values(), f"s{seed}"]),
+        factors=levels,
+        seed=seed,
+        base=0,
+        steps=(),
+        evaluations={150: records},
+        weights={},
+        **more,
     )

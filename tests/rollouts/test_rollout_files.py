@@ -119,7 +119,7 @@ def test_an_instruction_alone_shows_no_solution():
 
 
 def test_a_missing_demonstration_is_an_error():
-    with pytest.raises(ValueError, match="teacher_context.demonstration"):
+    with pytest.raises(ValueError, match=r"teacher_context\.demonstration"):
         teacher_messages(MESSAGES, TeacherContext(demonstration=True))
 
 

@@ -128,9 +128,8 @@ def _contenders(runs: Runs) -> tuple[Arm, ...]:
     if means.draws.size == 0:
         return (runs.arms[int(means.means.argmax())],)
     best = np.bincount(means.draws.argmax(axis=1), minlength=len(runs.arms)) / len(means.draws)
-    order = np.argsort(-means.means)
-    top = int(order[0])
-    return tuple(runs.arms[i] for i in order.tolist() if i == top or best[i] >= CONTENDER)
+    order = [int(i) for i in np.argsort(-means.means)]
+    return tuple(runs.arms[i] for i in order if i == order[0] or best[i] >= CONTENDER)
 
 
 def _cheapest(runs: Runs, contenders: tuple[Arm, ...]) -> Arm | None:
@@ -156,10 +155,9 @@ def _knob_lines(found: Attribution) -> list[str]:
     if found.named is None:
         return [f"No knob stands out for accuracy: {found.reason}."]
     knob = next(knob for knob in found.knobs if knob.factor == found.named)
-    lines = [
-        f"Spend on the {knob_name(knob.factor)} first: at the worst setting it moves accuracy by "
-        f"{_points(knob.swing.value)} (95 % interval from {_points(knob.swing.low or 0.0)})."
-    ]
+    lowest = _points(knob.swing.low or 0.0)
+    first = f"Spend on the {knob_name(knob.factor)} first: at the worst setting it moves accuracy "
+    lines = [f"{first}by {_points(knob.swing.value)} (95 % interval from {lowest})."]
     open_knobs = [
         f"{knob_name(other.factor)} ({_points(other.effect)} ± {_points(other.half_width)})"
         for other in found.knobs
@@ -184,11 +182,9 @@ def _arm_lines(contenders: tuple[Arm, ...], cheapest: Arm | None) -> list[str]:
 def _noise_lines(noise: Noise | None, seeds: tuple[SeedsNeeded, ...]) -> list[str]:
     if noise is None:
         return ["Run at least two seeds: without replicates no difference can be judged."]
-    lines = [
-        f"The noise of a run is {_points(noise.sd)} [{_points(noise.low)}, {_points(noise.high)}] "
-        f"({noise.df} degrees of freedom); the finite set of items alone would give "
-        f"{_points(noise.items_sd)}."
-    ]
+    known = f"{_points(noise.sd)} [{_points(noise.low)}, {_points(noise.high)}]"
+    items = f"the finite set of items alone would give {_points(noise.items_sd)}"
+    lines = [f"The noise of a run is {known} ({noise.df} degrees of freedom); {items}."]
     if noise.items_sd**2 > 0.5 * noise.sd**2:
         lines.append("Most of it comes from the items: more items or samples buy more than seeds.")
     else:
@@ -217,7 +213,5 @@ def _policy_lines(found: OnPolicy) -> list[str]:
     ends = "" if gain.low is None or gain.high is None else (
         f" [{show_number(100 * gain.low, '.1f')}, {show_number(100 * gain.high, '.1f')}]"
     )  # fmt: skip
-    return [
-        f"{advice[found.verdict]} ({_points(gain.difference)}{ends} in accuracy, "
-        f"{cost_text(found)})."
-    ]
+    measured = f"{_points(gain.difference)}{ends} in accuracy, {cost_text(found)}"
+    return [f"{advice[found.verdict]} ({measured})."]

@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fractionate.analysis.panels import (
     GREY,
@@ -62,9 +63,9 @@ def save_figures(
     return written
 
 
-def _figure(panels: int, height: float = 2.5) -> tuple[Figure, list[Axes]]:
+def _figure(panels: int, height: float = 2.5, *, share: bool = False) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False)[0]
+    axes = figure.subplots(1, panels, squeeze=False, sharey=share)[0]
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(visible=True, linewidth=0.4, color="#d5d8dc")
@@ -204,7 +205,7 @@ def _gradients(runs: Runs) -> Figure | None:
     if not any(y > 0 for curve in curves for y in curve.y):
         return None
     names = list(dict.fromkeys(curve.arm.series for curve in curves))[:6]
-    figure, axes = _figure(len(names), 2.2)
+    figure, axes = _figure(len(names), 2.2, share=True)
     clip = runs.study.optimizer.clip if runs.study else None
     for axis, name in zip(axes, names, strict=True):
         for curve in curves:
@@ -217,10 +218,12 @@ def _gradients(runs: Runs) -> Figure | None:
                 )  # fmt: skip
         if clip is not None:
             axis.axhline(clip, color=GREY, lw=0.9, ls=":")
-        axis.set_yscale("log")
         axis.set_title(name, fontsize=8)
         axis.set_xlabel("step")
-        axis.sharey(axes[0])
+    axes[0].set_yscale("log")
+    axes[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes[0].yaxis.set_minor_formatter(NullFormatter())
     axes[0].set_ylabel("gradient norm before clipping")
     return figure
 

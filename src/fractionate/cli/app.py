@@ -40,7 +40,7 @@ _PANELS = {
         studies.run,
         studies.status,
     ),
-    RESULTS: (results.report, results.figures),
+    RESULTS: (results.report, results.figures, results.compare, results.advise),
     MODELS: (models.distill, models.evaluate, models.sparsity),
     STORE: (keeping.show, keeping.replay, keeping.verify, keeping.export, keeping.gc),
 }

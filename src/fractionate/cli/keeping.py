@@ -121,8 +121,8 @@ def gc(
 ) -> None:
     """Remove from the store what none of these studies needs."""
     from fractionate import api
-    from fractionate.study.units import human_bytes
     from fractionate.study.kept import forget_studies
+    from fractionate.study.units import human_bytes
 
     place = opened(store)
     plans = [api.plan(api.load_study(file)) for file in files]

@@ -1,22 +1,27 @@
 """Verbs that look at results: report, figures, two cells against each other, advice."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fractionate.cli.errors import BadInputError, writing
+from fractionate.cli.errors import BadInputError, from_the_user, writing
 from fractionate.cli.options import (
     DEFAULT_STORE,
     AllowMissing,
+    AsJson,
     Overrides,
     StoreFolder,
 )
-from fractionate.cli.printing import note, say
+from fractionate.cli.printing import emit_json, say
 from fractionate.cli.running import write_report
 
 if TYPE_CHECKING:
     from fractionate.api import Results
+
+FORMATS = ("pdf", "svg", "png")
 
 Source = Annotated[
     Path,
@@ -51,6 +56,25 @@ def opened(source: Path, store: Path, overrides: list[str] | None) -> "Results":
     return results
 
 
+@contextlib.contextmanager
+def complete() -> Iterator[None]:
+    """Around what needs every cell.
+
+    Raises:
+        BadInputError: Cells are missing; names the option that does without them.
+    """
+    from fractionate.analysis.runs import IncompleteStudyError
+
+    try:
+        yield
+    except IncompleteStudyError as error:
+        missing = ", ".join(error.missing)
+        raise BadInputError(
+            f"{len(error.missing)} cells are missing: {missing}. Run the study again to finish "
+            "them, or give --allow-missing to use the seeds that are complete"
+        ) from None
+
+
 def report(
     source: Source,
     *,
@@ -63,7 +87,8 @@ def report(
 ) -> None:
     """Write the report of a study: one HTML file that needs nothing else."""
     results = opened(source, store, overrides)
-    say(f"report: {write_report(results, out, allow_missing=allow_missing)}")
+    with complete():
+        say(f"report: {write_report(results, out, allow_missing=allow_missing)}")
 
 
 def figures(
@@ -73,20 +98,71 @@ def figures(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the figures.")] = Path(
         "figures"
     ),
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="pdf, svg or png; repeatable.")
+    ] = None,
+    allow_missing: AllowMissing = False,
     overrides: Overrides = None,
 ) -> None:
     """Draw the figures of a study for a paper."""
-    results = opened(source, store, overrides)
-    _say_missing(results)
-    from fractionate.analysis.figures import save_figures
+    from fractionate.analysis.figures_print import save_figures
 
+    results = opened(source, store, overrides)
+    endings = tuple(formats or ("pdf",))
+    for ending in endings:
+        if ending not in FORMATS:
+            raise BadInputError(f"--format {ending}: there are {', '.join(FORMATS)}")
+    with complete():
+        runs = results.runs(allow_missing=allow_missing)
     with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        for path in save_figures(results.outcomes.cells, out):
+        for path in save_figures(runs, out, formats=endings):
             say(str(path))
 
 
-def _say_missing(results: "Results") -> None:
-    missing = results.outcomes.missing
-    if missing:
-        note(f"note: {len(missing)} cells are missing: {', '.join(missing)}")
+def compare(
+    file: Source,
+    first: Annotated[str, typer.Argument(metavar="A", help="Name of a cell, or its key.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Name of another cell.")],
+    *,
+    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
+    store: StoreFolder = DEFAULT_STORE,
+    as_json: AsJson = False,
+    overrides: Overrides = None,
+) -> None:
+    """Compare two cells, paired by item."""
+    import dataclasses
+
+    from fractionate.analysis.compare import compare_cells
+    from fractionate.cli.comparing import cell_result, comparison_text, only
+
+    results = opened(file, store, overrides)
+    with from_the_user():
+        cells = cell_result(results, first), cell_result(results, second)
+        found = only(compare_cells(*cells), metric)
+    if as_json:
+        emit_json(dataclasses.asdict(found))
+    else:
+        say(comparison_text(found))
+
+
+def advise(
+    source: Source,
+    *,
+    store: StoreFolder = DEFAULT_STORE,
+    as_json: AsJson = False,
+    allow_missing: AllowMissing = False,
+    overrides: Overrides = None,
+) -> None:
+    """Read a pilot study: what to spend the rest of the budget on, and how sure that is."""
+    import dataclasses
+
+    from fractionate.analysis import advice
+
+    results = opened(source, store, overrides)
+    with complete(), from_the_user():
+        found = advice.advise(results.runs(allow_missing=allow_missing))
+    if as_json:
+        emit_json(dataclasses.asdict(found))
+        return
+    for line in found.lines:
+        say(f"- {line}")

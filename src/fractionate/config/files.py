@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -61,7 +61,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     tree = _parse_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise StudyFileError(f"{path}: a study file is a mapping of fields, e.g. 'name: demo'")
-    return tree
+    return cast(dict[str, Any], tree)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -74,7 +74,7 @@ class _StrictLoader(yaml.SafeLoader):
     ) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
+            key = cast(object, self.construct_object(key_node, deep=True))
             if isinstance(key, str) and key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key '{key}' stands twice", key_node.start_mark
@@ -146,9 +146,9 @@ def _suggestion(location: list[int | str]) -> str:
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for arg in getattr(annotation, "__args__", ()) for model in _models_in(arg)]
+    if isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Factors: dotted paths into a study, their aliases, and the labels of their levels."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 Plain = Any  # what YAML holds: a scalar, a list or a mapping
 Level = Mapping[str, Any] | float | int | str | bool | None
@@ -24,16 +24,17 @@ def dotted_get(tree: Mapping[str, Any], path: str, *, where: str) -> Plain:
     Raises:
         ValueError: The path does not exist; names the closest existing key.
     """
-    node: Any = tree
+    node: Plain = tree
     walked: list[str] = []
     for name in path.split("."):
-        if not isinstance(node, Mapping) or name not in node:
-            known = sorted(str(key) for key in node) if isinstance(node, Mapping) else []
+        branch = _branch(node)
+        if name not in branch:
+            known = sorted(str(key) for key in branch)
             raise ValueError(
                 f"{where}: there is no field '{'.'.join([*walked, name])}'. "
                 f"{'.'.join(walked) or 'A study'} has: {', '.join(known) or 'no fields'}"
             )
-        node = node[name]
+        node = branch[name]
         walked.append(name)
     return node
 
@@ -41,7 +42,11 @@ def dotted_get(tree: Mapping[str, Any], path: str, *, where: str) -> Plain:
 def dotted_set(tree: Mapping[str, Any], path: str, value: Plain) -> dict[str, Any]:
     """A copy of `tree` with the value at a dotted path replaced; missing branches are made."""
     head, _, rest = path.partition(".")
-    branch = tree.get(head)
     if rest:
-        value = dotted_set(branch if isinstance(branch, Mapping) else {}, rest, value)
+        value = dotted_set(_branch(tree.get(head)), rest, value)
     return {**tree, head: value}
+
+
+def _branch(node: Plain) -> Mapping[str, Any]:
+    """A mapping as it is; anything else has no fields."""
+    return cast(Mapping[str, Any], node) if isinstance(node, Mapping) else {}

@@ -1,6 +1,7 @@
 """What a step looked like, token by token, whatever loss was trained."""
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -49,7 +50,7 @@ class StepDiagnostics:
             vocab_size=laws.vocab_size,
             return_stats=True,
         )
-        self._stats.append(stats)
+        self._stats.append(cast(DivergenceStats, stats))
         picked = tokens[chosen]
         vocab = laws.vocab_size
         self._student.append(_log_likelihood(student, laws.student_head, picked, vocab))

@@ -1,12 +1,14 @@
 """The one place where the parts of a method meet: support x divergence x weighting x reduction."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fractionate.config import Method
+from fractionate.config import IwOpdWeighting, Method, SampledSupport, TopkSupport
 from fractionate.losses import (
     early_stop_mask,
     iw_opd_weights,
@@ -61,8 +63,32 @@ class LossMask:
         return int(self.mask.sum())
 
 
+@dataclass(frozen=True)
+class Share:
+    """What some rows contribute to a step: their laws, tokens and weights, row after row.
+
+    Attributes:
+        laws: Both laws at all completion positions of the rows.
+        rollout: Those rows of the step's completions.
+        mask: Which of their tokens are in the loss.
+        weights: Weight of every completion position, denominator included; 0 outside the loss.
+        uniforms: One number in [0, 1) per completion position, for the auxiliary token.
+    """
+
+    laws: Laws
+    rollout: Completions
+    mask: Bool[Tensor, "rows time"]
+    weights: Float[Tensor, " tokens"]
+    uniforms: Float[Tensor, " tokens"]
+
+    @property
+    def tokens(self) -> Int[Tensor, " tokens"]:
+        """The rollout's own tokens."""
+        return self.rollout.tokens[self.rollout.mask]
+
+
 class Objective:
-    """A method as a function of two laws on a rollout: `loss = objective(laws, ...)`."""
+    """A method as a function of two laws on a rollout."""
 
     def __init__(self, method: Method, *, max_length: int) -> None:
         """Bind the method.
@@ -76,22 +102,10 @@ class Objective:
 
     def loss_mask(self, completions: Completions) -> LossMask:
         """Which tokens count, and what the step's losses are divided by."""
-        mask = self._masked(completions.mask)
+        mask = _masked(self.method, completions.mask)
         how = self.method.reduction
         denominator = loss_denominator(mask, how=how, max_length=self.max_length)
         return LossMask(mask=mask, denominator=float(denominator))
-
-    def _masked(self, mask: Bool[Tensor, "batch time"]) -> Bool[Tensor, "batch time"]:
-        weighting = self.method.weighting
-        match weighting.kind:
-            case "early_stop":
-                return early_stop_mask(mask, weighting.tokens)
-            case "window":
-                return window_mask(mask, first=weighting.first, last=weighting.last)
-            case "skip":
-                return skip_mask(mask, weighting.tokens)
-            case _:
-                return mask
 
     def __call__(
         self,
@@ -99,7 +113,7 @@ class Objective:
         *,
         rollout: Completions,
         loss_mask: LossMask,
-        rows: list[int],
+        rows: Sequence[int],
         uniforms: Float[Tensor, " tokens"],
     ) -> Float[Tensor, ""]:
         """The share of the step's loss that some rows contribute; sum it over micro-batches.
@@ -111,122 +125,55 @@ class Objective:
             rows: Which completions the laws belong to.
             uniforms: One number in [0, 1) per position, for the auxiliary token.
         """
-        inside = rollout.mask[rows]
+        part = rollout.rows(rows)
+        mask = loss_mask.mask[list(rows), : part.tokens.shape[1]]
         weights = token_weights(
-            loss_mask.mask[rows],
+            mask,
             how=self.method.reduction,
             denominator=loss_mask.denominator,
             max_length=self.max_length,
-        )[inside].to(laws.student_hidden.dtype)
-        if self.method.support.kind == "full":
-            return self._full(laws, weights)
-        student, teacher = self._log_probs(laws)
-        if self.method.support.kind == "topk":
-            return (weights * self._topk(student, teacher)).sum()
-        tokens = self._tokens(student, teacher, rollout.tokens[rows][inside], uniforms)
-        per_token = self._sampled(student, teacher, tokens)
-        if self.method.weighting.kind == "iw_opd":
-            weights = weights * self._importance(teacher, rollout, loss_mask, rows)
-        return (weights * per_token).sum()
+        )[part.mask]
+        share = Share(laws, part, mask, weights.to(laws.student_hidden.dtype), uniforms)
+        return SUPPORTS[self.method.support.kind](self.method, share)
 
-    def _full(self, laws: Laws, weights: Float[Tensor, " tokens"]) -> Float[Tensor, ""]:
-        divergence, temperature = self.method.divergence, self.method.temperature
-        return linear_divergence(
+
+def _masked(method: Method, mask: Bool[Tensor, "batch time"]) -> Bool[Tensor, "batch time"]:
+    """The weightings that are masks: they leave numerator and denominator."""
+    weighting = method.weighting
+    match weighting.kind:
+        case "early_stop":
+            return early_stop_mask(mask, weighting.tokens)
+        case "window":
+            return window_mask(mask, first=weighting.first, last=weighting.last)
+        case "skip":
+            return skip_mask(mask, weighting.tokens)
+        case _:
+            return mask
+
+
+# ---------------------------------------------------------------- on which support
+
+
+def _full(method: Method, share: Share) -> Float[Tensor, ""]:
+    laws, temperature = share.laws, method.temperature
+    return cast(
+        Tensor,
+        linear_divergence(
             student_hidden=laws.student_hidden,
             student_head=laws.student_head,
             teacher_hidden=laws.teacher_hidden,
             teacher_head=laws.teacher_head,
-            kind=divergence.kind,
-            parameter=divergence_parameter(self.method),
+            kind=method.divergence.kind,
+            parameter=_parameter(method),
             student_temperature=temperature.student_loss,
             teacher_temperature=temperature.teacher_loss,
             vocab_size=laws.vocab_size,
-            token_weights=weights,
-        )
-
-    def _log_probs(
-        self, laws: Laws
-    ) -> tuple[Float[Tensor, "tokens vocab"], Float[Tensor, "tokens vocab"]]:
-        temperature = self.method.temperature
-        student = log_probs(
-            laws.student_hidden @ laws.student_head.T,
-            temperature=temperature.student_loss,
-            vocab_size=laws.vocab_size,
-        )
-        with torch.no_grad():
-            teacher = log_probs(
-                laws.teacher_hidden @ laws.teacher_head.T,
-                temperature=temperature.teacher_loss,
-                vocab_size=laws.vocab_size,
-            )
-        return student, teacher
-
-    def _topk(
-        self, student: Float[Tensor, "tokens vocab"], teacher: Float[Tensor, "tokens vocab"]
-    ) -> Float[Tensor, " tokens"]:
-        support = self.method.support
-        return topk_kl(
-            teacher_log_probs=teacher,
-            student_log_probs=student,
-            direction=self.method.divergence.kind,
-            k=support.k,
-            tail=support.tail,
-        )
-
-    def _tokens(
-        self,
-        student: Float[Tensor, "tokens vocab"],
-        teacher: Float[Tensor, "tokens vocab"],
-        rollout_tokens: Int[Tensor, " tokens"],
-        uniforms: Float[Tensor, " tokens"],
-    ) -> Int[Tensor, " tokens"]:
-        """The rollout's own tokens, or one drawn from the law that the direction asks for."""
-        if self.method.support.token == "rollout":
-            return rollout_tokens
-        law = teacher if self.method.divergence.kind == "forward" else student.detach()
-        return inverse_cdf(law.exp(), uniforms)
-
-    def _sampled(
-        self,
-        student: Float[Tensor, "tokens vocab"],
-        teacher: Float[Tensor, "tokens vocab"],
-        tokens: Int[Tensor, " tokens"],
-    ) -> Float[Tensor, " tokens"]:
-        support, direction = self.method.support, self.method.divergence.kind
-        log_student = student.gather(-1, tokens[:, None])[:, 0]
-        log_teacher = teacher.gather(-1, tokens[:, None])[:, 0]
-        loss = sampled_loss(
-            log_prob_student=log_student,
-            log_prob_teacher=log_teacher,
-            direction=direction,
-            estimator=support.estimator,
-        )
-        if support.baseline == "exact":
-            with torch.no_grad():
-                exact = reverse_kl(teacher_log_probs=teacher, student_log_probs=student)
-            loss = loss - exact * (log_student - log_student.detach())
-        return loss
-
-    def _importance(
-        self,
-        teacher: Float[Tensor, "tokens vocab"],
-        rollout: Completions,
-        loss_mask: LossMask,
-        rows: list[int],
-    ) -> Float[Tensor, " tokens"]:
-        """IW-OPD weights from the rollout-time log-probabilities of the rollout's own tokens."""
-        inside = rollout.mask[rows]
-        tokens = rollout.tokens[rows][inside]
-        advantages = torch.zeros(inside.shape, dtype=teacher.dtype, device=teacher.device)
-        log_teacher = teacher.gather(-1, tokens[:, None])[:, 0]
-        advantages[inside] = log_teacher - rollout.log_probs[rows][inside].to(teacher.dtype)
-        weights = iw_opd_weights(
-            advantages, loss_mask.mask[rows], gamma=self.method.weighting.gamma
-        )
-        return weights[inside]
+            token_weights=share.weights,
+        ),
+    )
 
 
-def divergence_parameter(method: Method) -> float | None:
+def _parameter(method: Method) -> float | None:
     """The number that a divergence takes: beta, reverse weight or entropy threshold."""
     divergence = method.divergence
     match divergence.kind:
@@ -238,3 +185,78 @@ def divergence_parameter(method: Method) -> float | None:
             return divergence.threshold
         case _:
             return None
+
+
+def _topk(method: Method, share: Share) -> Float[Tensor, ""]:
+    support = cast(TopkSupport, method.support)
+    student, teacher = _log_probs(method, share.laws)
+    per_token = topk_kl(
+        teacher_log_probs=teacher,
+        student_log_probs=student,
+        direction=method.divergence.kind,
+        k=support.k,
+        tail=support.tail,
+    )
+    return (share.weights * per_token).sum()
+
+
+def _sampled(method: Method, share: Share) -> Float[Tensor, ""]:
+    support = cast(SampledSupport, method.support)
+    student, teacher = _log_probs(method, share.laws)
+    tokens = share.tokens
+    if support.token == "auxiliary":
+        law = teacher if method.divergence.kind == "forward" else student.detach()
+        tokens = inverse_cdf(law.exp(), share.uniforms)
+    baseline = None
+    if support.baseline == "exact":
+        with torch.no_grad():
+            baseline = reverse_kl(teacher_log_probs=teacher, student_log_probs=student)
+    log_teacher = teacher.gather(-1, tokens[:, None])[:, 0]
+    per_token = sampled_loss(
+        log_prob_student=student.gather(-1, tokens[:, None])[:, 0],
+        log_prob_teacher=log_teacher,
+        direction=method.divergence.kind,
+        estimator=support.estimator,
+        baseline=baseline,
+    )
+    weights = share.weights
+    if method.weighting.kind == "iw_opd":
+        weights = weights * _importance(method.weighting, share, log_teacher)
+    return (weights * per_token).sum()
+
+
+SUPPORTS: Mapping[str, Callable[[Method, Share], Tensor]] = {
+    "full": _full,
+    "topk": _topk,
+    "sampled": _sampled,
+}
+
+
+def _log_probs(
+    method: Method, laws: Laws
+) -> tuple[Float[Tensor, "tokens vocab"], Float[Tensor, "tokens vocab"]]:
+    """Both laws of a micro-batch in full, at the loss temperatures."""
+    temperature = method.temperature
+    student = log_probs(
+        laws.student_hidden @ laws.student_head.T,
+        temperature=temperature.student_loss,
+        vocab_size=laws.vocab_size,
+    )
+    with torch.no_grad():
+        teacher = log_probs(
+            laws.teacher_hidden @ laws.teacher_head.T,
+            temperature=temperature.teacher_loss,
+            vocab_size=laws.vocab_size,
+        )
+    return student, teacher
+
+
+def _importance(
+    weighting: IwOpdWeighting, share: Share, log_teacher: Float[Tensor, " tokens"]
+) -> Float[Tensor, " tokens"]:
+    """IW-OPD weights from the rollout-time log-probabilities of the rollout's own tokens."""
+    inside = share.rollout.mask
+    advantages = torch.zeros(inside.shape, dtype=log_teacher.dtype, device=log_teacher.device)
+    behaviour = share.rollout.log_probs[inside].to(log_teacher.dtype)
+    advantages[inside] = log_teacher - behaviour
+    return iw_opd_weights(advantages, share.mask, gamma=weighting.gamma)[inside]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ class Student:
         )
         updated_dtype = torch.float32 if optimizer.master_weights == "float32" else stored_dtype
         # No dropout: the law that is scored is the law that sampled.
-        model.module.to(compute_dtype).eval()
+        cast(torch.nn.Module, model.module).to(compute_dtype).eval()
         self._compute = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
         self._updated: dict[str, Tensor] = {}
         for name, parameter in self._compute.items():

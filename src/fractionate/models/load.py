@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,17 @@ DTYPES: Final[dict[str, torch.dtype]] = {
     "bfloat16": torch.bfloat16,
     "float64": torch.float64,
 }
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    LookupError,
+    ImportError,
+    TypeError,
+    EOFError,
+    struct.error,
+)
+"""What the libraries raise on files that are not what they seem."""
 _SECRET = re.compile(r"hf_[A-Za-z0-9]+")
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -216,7 +228,7 @@ def _explained(source: str | Path) -> Iterator[None]:
             f"{source}: a safetensors file is corrupt or cut short ({error}). Fetch or save the "
             "checkpoint again"
         ) from None
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError, TypeError) as error:
+    except _UNREADABLE as error:
         reason = _SECRET.sub("hf_...", (str(error).strip() or type(error).__name__).split("\n")[0])
         mend = (
             "Check that the folder or file is complete and of a known architecture"

@@ -168,7 +168,8 @@ class Decoder:
             The rows that have not stopped.
         """
         end = self._max_new_tokens if end is None else min(end, self._max_new_tokens)
-        steppers = [open_stepper(speaker.model) for speaker in speakers]
+        with torch.inference_mode():
+            steppers = [open_stepper(speaker.model) for speaker in speakers]
         voices = _Voices(speakers, steppers, law, keep_hidden)
         while len(rows) > 0 and start < end:
             until, size = self._plan(speakers, len(rows), start, end)

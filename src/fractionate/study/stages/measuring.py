@@ -4,7 +4,9 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from torch import nn
 
 from fractionate.config import Evaluate, Lengths, Optimizer, Temperature
 from fractionate.distill.prompts import conditioned
@@ -114,7 +116,8 @@ def _teacher(job: Job) -> Reference:
 
 def _rounded(job: Job, model: LanguageModel) -> LanguageModel:
     precision = job.config["precision"]
-    model.module.to(DTYPES[precision["param_dtype"]]).to(DTYPES[precision["compute_dtype"]])
+    module = cast(nn.Module, model.module)
+    module.to(DTYPES[precision["param_dtype"]]).to(DTYPES[precision["compute_dtype"]])
     return model
 
 

@@ -11,6 +11,7 @@ from fractionate.distill.objective import Objective
 from fractionate.distill.scoring import Scorer
 from fractionate.distill.sources import DatasetRollouts, FreshRollouts, RolloutSource
 from fractionate.distill.student import Student
+from fractionate.metrics.verdicts import read_answers
 from fractionate.models.vocabulary import check_dropped_mass, measure_dropped_mass
 from fractionate.records import StopReason
 from fractionate.rollouts.draw import sample
@@ -83,11 +84,8 @@ def _probe(job: Job, pair: Pair, role: str) -> Probe:
         seed=0,
     )
     completions = sampled.completions
-    texts = [
-        model.tokenizer.decode(tokens[:length])
-        for tokens, length in zip(completions.tokens, completions.lengths, strict=True)
-    ]
-    grades = [job.task.grade(p.problem, text) for p, text in zip(prompts, texts, strict=True)]
+    answers = read_answers(model, completions)
+    grades = [job.task.grade(p.problem, a.text) for p, a in zip(prompts, answers, strict=True)]
     return Probe(
         accuracy=sum(grade.correct for grade in grades) / n,
         truncated=sum(reason is StopReason.LENGTH for reason in completions.stop) / n,
@@ -132,7 +130,7 @@ def _try_step(job: Job, method: Method, optimizer: Optimizer) -> None:
         rows=rows,
         uniforms=torch.full((len(laws.student_hidden),), 0.5, dtype=torch.float64),
     )
-    loss.backward()
+    torch.autograd.backward(loss)
     student.update(optimizer.lr)
 
 
