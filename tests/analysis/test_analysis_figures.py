@@ -97,9 +97,10 @@ def test_a_bare_study_says_why_figures_are_absent():
 
 @pytest.mark.slow
 def test_printed_figures_repeat_byte_for_byte(rate_runs: Runs, tmp_path: Path):
-    first = save_figures(rate_runs, tmp_path / "a", formats=("svg", "pdf"))
-    second = save_figures(rate_runs, tmp_path / "b", formats=("pdf",))
-    assert [path.name for path in second] == ["fig1.pdf", "fig2.pdf", "gradients.pdf"]
-    assert len(first) == 6
-    for path in second:
-        assert path.read_bytes() == (tmp_path / "a" / path.name).read_bytes()
+    first, second = (
+        save_figures(rate_runs, tmp_path / name, formats=("pdf", "svg")) for name in "ab"
+    )
+    names = [path.name for path in first]
+    assert names == [f"{n}.{end}" for n in ("fig1", "fig2", "gradients") for end in ("pdf", "svg")]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()

@@ -171,3 +171,9 @@ def test_rendering_needs_no_torch():
         "import fractionate.analysis.report, sys; assert not {'torch', 'pandas'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_a_complete_seed_nothing_is_told():
+    cells = planted(items=5, steps=2, seeds=(1,))[:-1]
+    said = words(render_report(gather(cells, study=study(), allow_missing=True)))
+    assert "Nothing can be told yet: no seed is complete in every arm." in said

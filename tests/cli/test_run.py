@@ -57,12 +57,12 @@ def test_a_store_that_cannot_be_made_is_refused(workplace, tmp_path):
 
 
 def test_a_failed_stage_leaves_the_others_and_says_how_to_go_on(place):
-    study = write_study(place, vary="{lr: [1e-3, 1e+38]}")
+    budget = "{steps: 4, prompts_per_step: 2}"  # the update that ruins the weights is not the last
+    study = write_study(place, vary="{lr: [1e-3, 1e+38]}", budget=budget)
     result = invoke("run", study, "--store", place / "runs")
     assert result.exit_code == 3
     assert "1 failed" in result.stderr
     assert "lr=1e+38" in result.stderr
-    assert "optimizer.lr" in result.stderr
     assert "goes on where it stopped" in result.stderr
     status = json.loads(invoke("status", study, "--store", place / "runs", "--json").stdout)
     ended = {stage["name"]: stage["state"] for stage in status["stages"]}
@@ -104,7 +104,7 @@ def test_errors_of_our_own_making_keep_their_traceback(workplace, tmp_path, monk
 
 @pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_running_again_finishes(place):
-    study = write_study(place, budget="{steps: 400, prompts_per_step: 8}")
+    study = write_study(place, budget="{steps: 120, prompts_per_step: 4}")
     command = [sys.executable, "-m", "fractionate.cli", "run", str(study), "--store", "runs"]
     with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

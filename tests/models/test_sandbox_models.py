@@ -8,11 +8,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fractionate.models.sandbox import (
     NUMBER_PERIODS,
+    SHIPPED,
     STUDENT,
     TEACHER,
     Architecture,
     new_model,
     save,
+    shipped_folder,
     tokenizer,
 )
 from fractionate.tasks.countdown import extract_answer, verify
@@ -96,4 +98,35 @@ def test_the_folder_says_how_to_stop_and_to_pad(folder: Path) -> None:
     generation = json.loads((folder / "generation_config.json").read_text())
     assert (generation["eos_token_id"], generation["pad_token_id"]) == (EOS_ID, PAD_ID)
     assert (folder / "model.safetensors").exists()
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+
+
+CHECKPOINTS = ("teacher-0", "components-0", "components-1", "components-2", "latent-0", "naive-0")
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_shipped_checkpoints_load_and_say_where_they_come_from(checkpoint: str) -> None:
+    name, seed = checkpoint.split("-")
+    folder = shipped_folder(name, int(seed))
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    expected = TEACHER if name == "teacher" else STUDENT
+    assert (model.config.hidden_size, model.config.intermediate_size) == (
+        expected.hidden,
+        expected.feed_forward,
+    )
+    assert len(AutoTokenizer.from_pretrained(folder)) == len(TOKENS)
+    origin = json.loads((folder / "origin.json").read_text())
+    assert (origin["recipe"], origin["seed"]) == (name, int(seed))
+    assert set(origin["evaluation"]) == {"selection", "test"}
+
+
+def test_shipped_checkpoints_are_small() -> None:
+    size = sum(path.stat().st_size for path in SHIPPED.rglob("*") if path.is_file())
+    assert size < 12e6
+
+
+def test_a_checkpoint_that_is_not_shipped_is_refused_with_the_list() -> None:
+    with pytest.raises(ValueError, match=r"components-0.*teacher-0"):
+        shipped_folder("teacher", 99)

@@ -1,13 +1,13 @@
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from fractionate.models.sandbox import STUDENT, new_model
+from fractionate.models.sandbox import STUDENT, new_model, shipped_folder
 from fractionate.rng import stream
 from fractionate.tasks.sandbox.vocabulary import BOS_ID, PAD_ID
 from fractionate.teachers.sandbox import (
@@ -154,6 +154,7 @@ def test_a_killed_run_continues_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fractionate.teachers.sandbox.CHECKPOINT_EVERY", 2)
+    monkeypatch.setitem(RECIPES, "latent", replace(RECIPES["latent"], rows=2))
     whole = build_model("latent", seed=5, out=tmp_path / "whole", steps_scale=SMALL)
     broken = tmp_path / "broken"
     for stage, step in (("skills", 3), ("format", 1), ("latent", 3)):
@@ -221,3 +222,13 @@ def test_the_origin_names_command_seed_steps_and_scores(tmp_path: Path) -> None:
     found = origin["evaluation"]["test"]
     assert found["countdown"][0]["pass_at"] == {"1": 0.1235}
     assert (found["skills_mean"], found["skills_lowest"]) == (0.75, "add")
+
+
+def test_the_shipped_teacher_solves_unseen_countdown() -> None:
+    plan = Plan(
+        split="test", problems=25, samples=2, questions=5, temperatures=(0.5,), operands=(3,)
+    )
+    scores = evaluate_model(shipped_folder("teacher", 0), plan)
+    assert scores.countdown[0].pass_at[1] >= 0.85
+    assert scores.verdicts["cd"] >= 0.95
+    assert scores.skills_mean >= 0.8

@@ -39,7 +39,7 @@ def anova_table(attribution: Attribution) -> pd.DataFrame:
         )
     shares = [*(knob.share for knob in attribution.knobs), *attribution.interactions]
     ends = {frozenset(share.factors): (share.low, share.high) for share in shares}
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             term.name,
             term.effect,

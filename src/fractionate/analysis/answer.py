@@ -77,10 +77,11 @@ class Answer:
 
 def answer(runs: Runs) -> Answer:
     """Answer which knob matters for what, and whether on-policy rollouts are worth their cost."""
+    if not runs.complete.seeds:
+        none = "Nothing can be told yet: no seed is complete in every arm."
+        return Answer((none,), {}, on_policy_worth(runs), ())
     attributions = {
-        outcome: attribute(runs, outcome)
-        for outcome in OUTCOMES
-        if runs.measured(outcome) and runs.complete.seeds
+        outcome: attribute(runs, outcome) for outcome in OUTCOMES if runs.measured(outcome)
     }
     on_policy = on_policy_worth(runs)
     second = [_sentence(attributions.get(name), name) for name in OUTCOMES[1:]]

@@ -386,5 +386,9 @@ def cell_intervals(runs: Runs, metric: str) -> dict[tuple[str, ...], tuple[float
             else:
                 value = runs.of(arm)[0].final[metric]
                 low, high = value.low, value.high
-                found[arm.key] = (mean, low or mean, high or mean)
+                found[arm.key] = (
+                    mean,
+                    mean if low is None else low,
+                    mean if high is None else high,
+                )
     return found

@@ -5,6 +5,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -51,14 +52,16 @@ def save_figures(
     target.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for name, draw in _DRAW.items():
-        figure = draw(runs)
-        if figure is None:
-            continue
         for ending in formats:
+            # A figure is laid out anew when it is saved, so each format gets its own.
+            figure = draw(runs)
+            if figure is None:
+                break
             path = target / f"{name}.{ending}"
-            # Without a date in the file, the same records give the same bytes.
+            # Without date and random ids, the same records give the same bytes.
             stamp = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending, {})
-            figure.savefig(path, bbox_inches="tight", dpi=200, metadata=stamp)
+            with rc_context({"svg.hashsalt": name}):
+                figure.savefig(path, bbox_inches="tight", dpi=200, metadata=stamp)
             written.append(path)
     return written
 

@@ -155,8 +155,11 @@ def _design(runs: Runs) -> str:
     )
     seeds = runs.seeds()
     listed = ", ".join(str(seed) for seed in seeds)
-    plural = "s" if len(seeds) != 1 else ""
-    return f"{len(runs.runs)} runs: {factors or 'one arm'} × {len(seeds)} seed{plural} ({listed})"
+    counted = [
+        f"{number} {what}{'s' if number != 1 else ''}"
+        for number, what in ((len(runs.runs), "run"), (len(seeds), "seed"))
+    ]
+    return f"{counted[0]}: {factors or 'one arm'} × {counted[1]} ({listed})"
 
 
 def _attribution(runs: Runs, found: Answer) -> Table:

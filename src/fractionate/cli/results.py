@@ -119,7 +119,7 @@ def figures(
             say(str(path))
 
 
-def compare(
+def compare(  # noqa: PLR0913 - one argument per option
     file: Source,
     first: Annotated[str, typer.Argument(metavar="A", help="Name of a cell, or its key.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Name of another cell.")],

@@ -74,7 +74,7 @@ class _StrictLoader(yaml.SafeLoader):
     ) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = cast(object, self.construct_object(key_node, deep=True))
+            key: object = cast(Any, self).construct_object(key_node, deep=True)
             if isinstance(key, str) and key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key '{key}' stands twice", key_node.start_mark

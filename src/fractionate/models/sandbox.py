@@ -1,5 +1,6 @@
 """The tiny Llama models of the sandbox and their tokenizer, as ordinary `transformers` folders."""
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +119,17 @@ def tokenizer() -> PreTrainedTokenizerFast:
 def save(model: LlamaForCausalLM, folder: Path) -> None:
     """Write a model and the tokenizer as a folder that `from_pretrained` reads."""
     model.save_pretrained(folder)
+    save_tokenizer(folder)
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Write the tokenizer's files into a model's folder."""
     tokenizer().save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    # The name that transformers 4 and 5 both know; 5 writes one that only it can load.
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(settings, indent=2) + "\n")
 
 
 def shipped_folder(name: str, seed: int) -> Path:

@@ -30,7 +30,7 @@ def scores_as_json(scores: ModelScores) -> dict[str, Any]:
     return rounded
 
 
-def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON is any of its types
+def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, _DIGITS)
     if isinstance(value, Mapping):

@@ -18,6 +18,9 @@ from fractionate.study.workspace import Workspace
 from fractionate.tasks import base as tasks
 from fractionate.tasks.build import build_task
 
+UNPACKED = "model"
+"""Folder in the result of a model stage with the weights of a .gguf file, as Hugging Face's."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -118,12 +121,24 @@ class Job:
 
     def base(self) -> LanguageModel:
         """The untrained student, in float32."""
-        return self._load("student")
+        where = self.stage.runtime["student"]
+        return load_model(
+            self._location("student_base", where),
+            revision=where["revision"],
+            dtype=where["dtype"],
+            device=self.device,
+        )
 
     def teacher(self) -> LanguageModel:
         """The teacher; loaded once per process and shared, for nothing changes it."""
         where = self.stage.runtime["teacher"]
-        return _frozen(where["location"], where["revision"], where["dtype"], self.device)
+        location = self._location("teacher", where)
+        return _frozen(location, where["revision"], where["dtype"], self.device)
+
+    def _location(self, kind: str, where: Mapping[str, Any]) -> str:
+        """The input itself, or the unpacked copy that its stage keeps of a packed one."""
+        unpacked = self.parent(kind) / UNPACKED
+        return str(unpacked) if unpacked.is_dir() else str(where["location"])
 
     def pair(self) -> Pair:
         """Both models, cut to one vocabulary.
@@ -139,15 +154,6 @@ class Job:
             chat_template_kwargs=self.config["chat_template_kwargs"],
         )
         return Pair(vocabulary.of(student), vocabulary.of(teacher), vocabulary)
-
-    def _load(self, role: str) -> LanguageModel:
-        where = self.stage.runtime[role]
-        return load_model(
-            where["location"],
-            revision=where["revision"],
-            dtype=where["dtype"],
-            device=self.device,
-        )
 
 
 @functools.lru_cache(maxsize=2)

@@ -16,7 +16,7 @@ from fractionate.distill.scoring import Scorer
 from fractionate.distill.sources import rollout_source
 from fractionate.distill.student import Student
 from fractionate.models.load import load_model, save_model
-from fractionate.study.stages.job import Job, Pair
+from fractionate.study.stages.job import UNPACKED, Job, Pair
 
 
 def weights_folder(cell: Path, step: int | str) -> Path:
@@ -27,12 +27,17 @@ def weights_folder(cell: Path, step: int | str) -> Path:
 
 
 def describe_model(job: Job) -> None:
-    """Load an input model once, so that an unreadable one fails here, and note what it is."""
+    """Load an input model once, so that an unreadable one fails here, and note what it is.
+
+    A .gguf file takes long to unpack, so its weights are kept for the stages that follow.
+    """
     role = "teacher" if job.stage.kind == "teacher" else "student"
     where = job.stage.runtime[role]
     model = load_model(
         where["location"], revision=where["revision"], dtype=where["dtype"], device=job.device
     )
+    if str(where["location"]).endswith(".gguf"):
+        save_model(model.module, model.tokenizer, job.workspace.path / UNPACKED)
     _write(
         job.workspace.path / "model.json",
         {
