@@ -5,8 +5,8 @@ import fnmatch
 from pathlib import Path
 
 import pytest
-from case_table import BUG_TESTS, EXAMPLE_TESTS, LATER
 
+from case_table import BUG_TESTS, EXAMPLE_TESTS, LATER
 from cases import BUGS, EXAMPLES
 
 TESTS = Path(__file__).parent

@@ -87,6 +87,21 @@ def test_init_overwrites_nothing(tmp_path):
     assert path.read_text() == "mine"
 
 
+@pytest.mark.parametrize("verb", ["check", "plan", "status"])
+def test_planning_verbs_load_nothing_heavy(verb, tmp_path):
+    student, teacher = tiny.save_pair(tmp_path)
+    study = tmp_path / "study.yaml"
+    invoke("init", study, "--models", student, teacher)
+    code = (
+        "import sys; from fractionate.cli import app; "
+        f"app([{verb!r}, {str(study)!r}], standalone_mode=False); "
+        "print({'torch', 'transformers', 'pandas', 'scipy'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout.splitlines()[-1] == "set()"
+
+
 def test_a_reader_that_leaves_is_no_traceback(tmp_path):
     student, teacher = tiny.save_pair(tmp_path)
     study = tmp_path / "study.yaml"

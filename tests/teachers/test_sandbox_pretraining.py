@@ -27,7 +27,7 @@ from fractionate.teachers.sandbox_evaluation import (
     evaluate_model,
     sample,
 )
-from fractionate.teachers.sandbox_origin import write_origin
+from fractionate.teachers.sandbox_origin import gather_evaluations, write_origin
 from fractionate.teachers.sandbox_recipes import RECIPES, Mix, Stage
 
 MIX = Mix(skills=0.4, op=0.1, three=0.2, weak=0.1, whole=0.1, parts=0.1)
@@ -232,3 +232,19 @@ def test_the_shipped_teacher_solves_unseen_countdown() -> None:
     assert scores.countdown[0].pass_at[1] >= 0.85
     assert scores.verdicts["cd"] >= 0.95
     assert scores.skills_mean >= 0.8
+
+
+def test_evaluations_are_gathered_by_checkpoint(tmp_path: Path) -> None:
+    score = CountdownScore(3, 0.5, {1: 0.25}, 1.0, 40.0, 200, 16)
+    for name in ("latent", "naive"):
+        (tmp_path / f"{name}-0").mkdir()
+        scores = ModelScores("test", (score,), {"add": 0.5}, {"cd": 0.5})
+        write_origin(tmp_path / f"{name}-0", name, 0, (scores,))
+    gathered = json.loads(gather_evaluations(tmp_path).read_text())
+    assert set(gathered) == {"latent-0", "naive-0"}
+    assert gathered["naive-0"]["test"]["countdown"][0]["pass_at"]["1"] == 0.25
+
+
+def test_gathering_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="build and evaluate"):
+        gather_evaluations(tmp_path)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from transformers.utils import logging as transformers_logging
 
 from fractionate.cli.errors import BadInputError, from_the_user, writing
@@ -49,6 +50,8 @@ def build(name: str, seed: int, out: Path, *, scale: float, measured: bool) -> P
     """
     folder = out / f"{name}-{seed}"
     transformers_logging.disable_progress_bar()
+    torch.set_num_threads(1)  # sums in another order would give other weights
+    torch.use_deterministic_algorithms(True)
     if not _finished(folder):
         with from_the_user(), writing(folder):
             build_model(name, seed=seed, out=folder, steps_scale=scale, progress=_Pace(folder.name))

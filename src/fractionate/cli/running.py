@@ -33,13 +33,16 @@ def checked(study: "Study") -> "Study":
     Raises:
         ValueError: It cannot; names the field of the task.
     """
-    if study.task.kind == "table":
-        from fractionate.tasks.build import build_harder, build_task
+    if study.task.kind != "table":
+        return study
+    from fractionate.tasks.table import Table
 
-        with from_the_user():
-            build_task(study.task, None)
-            if study.evaluate.harder is not None:
-                build_harder(study.evaluate.harder, study.task, None)
+    with from_the_user():
+        Table(study.task)
+        if study.evaluate.harder is not None:
+            from fractionate.tasks.build import build_harder
+
+            build_harder(study.evaluate.harder, study.task, None)
     return study
 
 

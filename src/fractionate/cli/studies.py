@@ -74,7 +74,8 @@ def _with_models(text: str, student: str, teacher: str) -> str:
         str(Path(name).resolve()) if Path(name).exists() else name for name in (student, teacher)
     ]
     quoted = [json.dumps(name) for name in placed]  # a JSON string is a YAML string
-    return text.replace("STUDENT", quoted[0]).replace("TEACHER", quoted[1])
+    filled = text.replace("teacher: TEACHER", f"teacher: {quoted[1]}")
+    return filled.replace("student: STUDENT", f"student: {quoted[0]}")
 
 
 def check(file: StudyFile, *, overrides: Overrides = None) -> None:
@@ -131,7 +132,9 @@ def status(
     overrides: Overrides = None,
 ) -> None:
     """Say how far a study is."""
-    made = planned(file, overrides)
+    from fractionate import api
+
+    made = api.plan(api.load_study(file, overrides or ()))
     if watch and as_json:
         raise BadInputError("--watch prints again and again, --json once. Choose one")
     if watch:

@@ -37,9 +37,11 @@ class Workspace:
         return folder
 
     def progress(self, step: int, total: int) -> None:
-        """Say how far the stage is, for `status`."""
+        """Say how far the stage is, for `status`; at most once a second."""
+        now, path = time.time(), self.path / "progress.json"
+        if step < total and path.exists() and now - path.stat().st_mtime < 1.0:
+            return
         known = read_progress(self.path)
-        now = time.time()
         state = {
             "step": step,
             "total": total,
@@ -47,7 +49,7 @@ class Workspace:
             "started": known["started"] if known else now,
             "updated": now,
         }
-        write_whole(self.path / "progress.json", json.dumps(state))
+        write_whole(path, json.dumps(state), durable=False)
 
     def time(self, entry: Mapping[str, Any]) -> None:
         """Add a line to `timing.jsonl`, which no checksum and no comparison covers."""
@@ -81,13 +83,20 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
     return cast("dict[str, Any]", state) if isinstance(state, dict) else None
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the new one, never a part."""
+def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a text file so that a reader sees the old one or the new one, never a part.
+
+    Args:
+        path: The file.
+        text: Its new contents.
+        durable: Wait until it is on disk; what may be lost in a power cut need not wait.
+    """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.writing")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     temporary.replace(path)
 
 

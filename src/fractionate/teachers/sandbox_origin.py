@@ -74,3 +74,19 @@ def write_origin(
     path = folder / ORIGIN
     path.write_text(json.dumps(origin, indent=1) + "\n")
     return path
+
+
+def gather_evaluations(folder: Path) -> Path:
+    """Write `evaluation.json`: the evaluations of all checkpoints below a folder, by name.
+
+    Raises:
+        ValueError: No checkpoint with an origin lies below the folder.
+    """
+    origins = sorted(folder.glob(f"*/{ORIGIN}"))
+    if not origins:
+        message = f"{folder}: no */{ORIGIN} to gather; build and evaluate a model first"
+        raise ValueError(message)
+    found = {path.parent.name: json.loads(path.read_text())["evaluation"] for path in origins}
+    path = folder / "evaluation.json"
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    return path
