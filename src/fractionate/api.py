@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fractionate.config import Study, read_study
 from fractionate.study.executors import Progress, parse_executor
+from fractionate.study.kept import keep_study
 from fractionate.study.outcomes import Outcomes, read_outcomes
 from fractionate.study.plan import Plan, make_plan
 from fractionate.study.store import Store
@@ -73,7 +74,9 @@ def run(
         StoreError: The store cannot be written, or the disk cannot hold the results.
         KeyboardInterrupt: Stopped from outside; unfinished work is kept.
     """
-    outcome = parse_executor(executor).run(plan, Path(store), progress=progress)
+    runner = parse_executor(executor)
+    keep_study(plan.study, Store(store))
+    outcome = runner.run(plan, Path(store), progress=progress)
     results = Results(plan, Store(store))
     if outcome.failed:
         lines = [f"{plan.stage(key).name}: {f.message}" for key, f in outcome.failed.items()]

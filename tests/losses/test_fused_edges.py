@@ -4,12 +4,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fractionate.losses import (
-    linear_divergence,
-)
+from fractionate.losses import linear_divergence, tiles
 from losses.heads import (
     fused,
     operands,
+    student_gradients,
     weights,
 )
 from losses.laws import FUSED
@@ -174,3 +173,14 @@ def test_the_head_takes_its_gradient_without_a_copy():
     formed = loss.grad_fn.ready[1].data_ptr()
     loss.backward()
     assert given["student_head"].grad.data_ptr() == formed
+
+
+@every_kind
+def test_a_kind_without_a_kernel_is_right_all_the_same(name, monkeypatch):
+    given = operands()
+    quick = fused(name, given, token_weights=weights())
+    gradients = student_gradients(quick, given)
+    monkeypatch.delitem(tiles.TILE_KINDS, FUSED[name][0])
+    patient = fused(name, given, token_weights=weights())
+    torch.testing.assert_close(patient, quick)
+    torch.testing.assert_close(student_gradients(patient, given), gradients)

@@ -305,7 +305,11 @@ def test_a_killed_process_leaves_no_lock(store, stage):
 def test_progress_is_read_while_the_stage_runs(store, stage):
     with store.open_stage(stage) as work:
         work.progress(1, 4)
-        work.progress(2, 4)
+        work.progress(2, 4)  # within the same second: not worth a write
+        early = read_progress(store.partial(stage))
+        work.progress(4, 4)
         state = read_progress(store.partial(stage))
+    assert early is not None
+    assert early["step"] == 1
     assert state is not None
-    assert (state["step"], state["total"], state["first_step"]) == (2, 4, 1)
+    assert (state["step"], state["total"], state["first_step"]) == (4, 4, 1)

@@ -57,12 +57,9 @@ def run_plan(plan: "Plan", store: Path, executor: str) -> tuple["Results", Tally
     """
     from fractionate import api
     from fractionate.study.executors import parse_executor
-    from fractionate.study.kept import keep_study
-    from fractionate.study.store import Store
 
     with from_the_user():
         parse_executor(executor)
-    keep_study(plan.study, Store(store))
     for text in plan.notes:
         note(f"note: {text}")
     with RunDisplay(len(plan.stages), store, fancy=sys.stderr.isatty()) as display:

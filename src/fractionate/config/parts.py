@@ -126,33 +126,52 @@ class Temperature(Config):
 # ---------------------------------------------------------------- which divergence
 
 
-class ForwardDivergence(Part):
+class DivergencePart(Part):
+    """A divergence; `parameter` is the one number that some of them take."""
+
+    @property
+    def parameter(self) -> float | None:
+        """Beta, weight or threshold, as the losses take it."""
+        return None
+
+
+class ForwardDivergence(DivergencePart):
     """Forward KL, KL(teacher || student)."""
 
     kind: Literal["forward"] = "forward"
 
 
-class ReverseDivergence(Part):
+class ReverseDivergence(DivergencePart):
     """Reverse KL, KL(student || teacher)."""
 
     kind: Literal["reverse"] = "reverse"
 
 
-class JsdDivergence(Part):
+class JsdDivergence(DivergencePart):
     """Generalised Jensen-Shannon divergence, mixture beta * teacher + (1 - beta) * student."""
 
     kind: Literal["jsd"] = "jsd"
     beta: OpenShare = 0.5
 
+    @property
+    def parameter(self) -> float:
+        """The beta."""
+        return self.beta
 
-class MixedDivergence(Part):
+
+class MixedDivergence(DivergencePart):
     """Linear mix of the two KLs: reverse_weight * reverse + (1 - reverse_weight) * forward."""
 
     kind: Literal["mixed"] = "mixed"
     reverse_weight: Share = 0.5
 
+    @property
+    def parameter(self) -> float:
+        """The reverse weight."""
+        return self.reverse_weight
 
-class EntropyAwareDivergence(Part):
+
+class EntropyAwareDivergence(DivergencePart):
     """Reverse KL everywhere, forward KL added where the teacher's entropy exceeds a threshold.
 
     Attributes:
@@ -161,6 +180,11 @@ class EntropyAwareDivergence(Part):
 
     kind: Literal["entropy_aware"] = "entropy_aware"
     threshold: Annotated[float, Field(ge=0.0)]
+
+    @property
+    def parameter(self) -> float:
+        """The threshold."""
+        return self.threshold
 
 
 Divergence = Annotated[

@@ -164,27 +164,13 @@ def _full(method: Method, share: Share) -> Float[Tensor, ""]:
             teacher_hidden=laws.teacher_hidden,
             teacher_head=laws.teacher_head,
             kind=method.divergence.kind,
-            parameter=_parameter(method),
+            parameter=method.divergence.parameter,
             student_temperature=temperature.student_loss,
             teacher_temperature=temperature.teacher_loss,
             vocab_size=laws.vocab_size,
             token_weights=share.weights,
         ),
     )
-
-
-def _parameter(method: Method) -> float | None:
-    """The number that a divergence takes: beta, reverse weight or entropy threshold."""
-    divergence = method.divergence
-    match divergence.kind:
-        case "jsd":
-            return divergence.beta
-        case "mixed":
-            return divergence.reverse_weight
-        case "entropy_aware":
-            return divergence.threshold
-        case _:
-            return None
 
 
 def _topk(method: Method, share: Share) -> Float[Tensor, ""]:

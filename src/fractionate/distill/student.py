@@ -85,7 +85,8 @@ class Student:
         """Apply the accumulated gradient once and clear it.
 
         Raises:
-            NonFiniteUpdateError: The gradient norm is NaN or infinite; nothing was changed.
+            NonFiniteUpdateError: The gradient norm is NaN or infinite, and nothing was changed; or
+                the update left a weight that is.
         """
         gradients = {n: p.grad for n, p in self._compute.items() if p.grad is not None}
         norm = float(_global_norm(list(gradients.values())))
@@ -103,6 +104,11 @@ class Student:
             group["lr"] = lr
         self._adam.step()
         self._write_back()
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in self._updated.values()):
+            raise NonFiniteUpdateError(
+                f"the update at learning rate {lr:g} made a weight infinite or NaN. Lower "
+                "optimizer.lr"
+            )
         return Update(grad_norm=norm, clip_coefficient=coefficient)
 
     def _write_back(self) -> None:

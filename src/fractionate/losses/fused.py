@@ -201,17 +201,19 @@ class _Outcome:
 def _evaluate(
     given: _Operands, plan: _Plan, weights: Tensor | None, wanted: tuple[bool, bool]
 ) -> _Outcome:
-    """One pass by fast tiles; once more with masks if a row came out infinite or NaN."""
+    """One pass by fast tiles; with masks if there are none, or a row is infinite or NaN."""
     with torch.no_grad(), torch.autocast(given.student_hidden.device.type, enabled=False):
         cast = given.cast(plan.vocab)
         scale = cast.student_hidden.new_tensor(plan.student_scale).expand(len(cast.student_hidden))
         if weights is not None:
             scale = scale * weights
-        gradients = _Gradients(cast, given, scale, wanted)
-        values, stats = _fast_pass(cast, plan, gradients)
-        if not bool(torch.isfinite(values).all() & torch.isfinite(stats).all()):
+        if plan.kind in tiles.TILE_KINDS:
             gradients = _Gradients(cast, given, scale, wanted)
-            values, stats = _masked_pass(cast, plan, gradients)
+            values, stats = _fast_pass(cast, plan, gradients)
+            if bool(torch.isfinite(values).all() & torch.isfinite(stats).all()):
+                return _Outcome(values, stats, gradients.finished())
+        gradients = _Gradients(cast, given, scale, wanted)
+        values, stats = _masked_pass(cast, plan, gradients)
         return _Outcome(values, stats, gradients.finished())
 
 

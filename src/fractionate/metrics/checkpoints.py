@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fractionate.metrics.parameters import layer_of, matrix_of
-from fractionate.metrics.sparsity import _Census, _census
+from fractionate.metrics.sparsity import Census, census_of
 
 BLOCK = 1 << 22
 """Elements of each checkpoint held at a time: 16 MiB in float32."""
@@ -140,7 +140,7 @@ def checkpoint_sparsity(
         names = _common_names(old, new, left_out)
         dtypes = (_Votes(), _Votes())
         taus = torch.tensor(list(thresholds), dtype=torch.float64)
-        censuses: dict[str, _Census] = {}
+        censuses: dict[str, Census] = {}
         for name in names:
             pairs = zip(old.blocks(name), new.blocks(name), strict=True)
             censuses[name] = _of_pairs(name, pairs, taus, dtypes, round_before=round_before)
@@ -176,24 +176,24 @@ def _of_pairs(
     dtypes: tuple[_Votes, _Votes],
     *,
     round_before: bool,
-) -> _Census:
-    parts: list[_Census] = []
+) -> Census:
+    parts: list[Census] = []
     for before, after in pairs:
         dtypes[0].add(before)
         dtypes[1].add(after)
         start = before.to(after.dtype) if round_before else before
-        parts.append(_census(name, start, after, taus))
+        parts.append(census_of(name, start, after, taus))
     return _sum(parts)
 
 
-def _sum(parts: Sequence[_Census]) -> _Census:
+def _sum(parts: Sequence[Census]) -> Census:
     first, *rest = parts
     for part in rest:
         first += part
     return first
 
 
-def _shares(census: _Census, labels: Sequence[str]) -> Shares:
+def _shares(census: Census, labels: Sequence[str]) -> Shares:
     def share(counts: Tensor) -> dict[str, float]:
         return {
             label: int(count) / census.parameters
@@ -209,9 +209,9 @@ def _shares(census: _Census, labels: Sequence[str]) -> Shares:
 
 
 def _grouped(
-    censuses: Mapping[str, _Census], group_of: Callable[[str], str], labels: Sequence[str]
+    censuses: Mapping[str, Census], group_of: Callable[[str], str], labels: Sequence[str]
 ) -> dict[str, Shares]:
-    groups: dict[str, list[_Census]] = {}
+    groups: dict[str, list[Census]] = {}
     for name, census in censuses.items():
         groups.setdefault(group_of(name), []).append(census)
     return {group: _shares(_sum(parts), labels) for group, parts in sorted(groups.items(), key=_by)}

@@ -34,7 +34,7 @@ class MaskOverlap:
 
 
 @dataclass(frozen=True)
-class _Census:
+class Census:
     """Counts and sums over some parameters; adds up over tensors."""
 
     parameters: int
@@ -45,8 +45,8 @@ class _Census:
     absolute: float
     absolute_before: float
 
-    def __add__(self, other: "_Census") -> "_Census":
-        return _Census(
+    def __add__(self, other: "Census") -> "Census":
+        return Census(
             self.parameters + other.parameters,
             self.strict + other.strict,
             self.inclusive + other.inclusive,
@@ -175,18 +175,23 @@ def mask_overlap(
 
 def _censuses(
     before: Weights, after: Weights, thresholds: Sequence[float], tied: Tied
-) -> dict[str, _Census]:
+) -> dict[str, Census]:
     for threshold in thresholds:
         if not threshold >= 0:
             raise ValueError(f"threshold must be >= 0, got {threshold!r}")
     names = counted_names(before, after, tied)
     taus = torch.tensor(list(thresholds), dtype=torch.float64)
-    return {name: _census(name, before[name], after[name], taus) for name in names}
+    return {name: census_of(name, before[name], after[name], taus) for name in names}
 
 
-def _census(name: str, before: Tensor, after: Tensor, taus: Tensor) -> _Census:
+def census_of(name: str, before: Tensor, after: Tensor, taus: Tensor) -> Census:
+    """Count one tensor's update, chunk by chunk.
+
+    Raises:
+        ValueError: The weights hold NaN or an infinity; names the tensor.
+    """
     zero = torch.zeros(len(taus), dtype=torch.int64)
-    census = _Census(0, zero, zero, 0, 0.0, 0.0, 0.0)
+    census = Census(0, zero, zero, 0, 0.0, 0.0, 0.0)
     chunks = zip(
         before.detach().flatten().split(_CHUNK), after.detach().flatten().split(_CHUNK), strict=True
     )
@@ -198,7 +203,7 @@ def _census(name: str, before: Tensor, after: Tensor, taus: Tensor) -> _Census:
         scale = torch.maximum(old.abs(), new.abs())
         inclusive = torch.stack([(delta <= tau).sum() for tau in taus])
         below = torch.stack([(delta < tau).sum() for tau in taus])
-        census += _Census(
+        census += Census(
             old.numel(),
             torch.where(taus > 0, below, inclusive),
             inclusive,
@@ -210,7 +215,7 @@ def _census(name: str, before: Tensor, after: Tensor, taus: Tensor) -> _Census:
     return census
 
 
-def _total(censuses: Iterable[_Census]) -> _Census:
+def _total(censuses: Iterable[Census]) -> Census:
     first, *rest = censuses
     for census in rest:
         first += census
@@ -221,9 +226,9 @@ def _shares(labels: Sequence[str], counts: Tensor, parameters: int) -> dict[str,
     return {label: int(count) / parameters for label, count in zip(labels, counts, strict=False)}
 
 
-def _grouped(censuses: Mapping[str, _Census], group_of: Callable[[str], str]) -> dict[str, float]:
+def _grouped(censuses: Mapping[str, Census], group_of: Callable[[str], str]) -> dict[str, float]:
     """Share unmoved at the paper's threshold (the last one) by group."""
-    groups: dict[str, _Census] = {}
+    groups: dict[str, Census] = {}
     for name, census in censuses.items():
         group = group_of(name)
         groups[group] = groups[group] + census if group in groups else census

@@ -15,7 +15,9 @@ from fractionate.config import Models, SandboxWorld, Study, StudyFileError
 
 BUILD_COMMAND = "fractionate sandbox build"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_DESCRIPTIVE = frozenset({"README.md", "evaluation.json", "provenance.json", "timing.jsonl"})
+_DESCRIPTIVE = frozenset(
+    {"README.md", "origin.json", "evaluation.json", "provenance.json", "timing.jsonl"}
+)
 _hashes: dict[tuple[str, int, int], str] = {}
 
 

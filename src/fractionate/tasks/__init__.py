@@ -1,0 +1,1 @@
+"""Tasks: problems to pose, completions to grade, demonstrations to learn from."""

@@ -1,0 +1,1 @@
+"""Making teachers and student bases: the pre-training of the sandbox."""
