@@ -201,16 +201,18 @@ def test_a_smaller_pair_rebuilt_from_scratch_learns(tmp_path: Path) -> None:
             name,
             seed=11,
             out=tmp_path / name,
-            steps_scale=0.05,
+            steps_scale=0.02,
             progress=lambda progress, found=found: found.append(progress.loss),
         )
     for found in losses.values():
-        assert sum(found[-20:]) < 0.45 * sum(found[:20])
+        assert sum(found[-20:]) < 0.5 * sum(found[:20])
     plan = Plan(problems=20, samples=2, questions=40, temperatures=(0.5,), operands=(3,))
     scores = {name: evaluate_model(tmp_path / name, plan) for name in losses}
-    assert scores["components"].skills["copy"] > 0.5
-    assert scores["components"].countdown[0].finished > 0.5
-    assert scores["teacher"].skills_mean > 0.2
+    # Untrained models write noise: six in ten end by chance, after seventy tokens on average.
+    assert scores["components"].countdown[0].finished > 0.9
+    assert scores["components"].countdown[0].mean_length < 50
+    assert scores["components"].skills["parity"] > 0.6
+    assert scores["teacher"].countdown[0].finished > 0.65
 
 
 def test_the_origin_names_command_seed_steps_and_scores(tmp_path: Path) -> None:

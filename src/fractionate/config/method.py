@@ -54,7 +54,7 @@ def _sampled_token(method: Method) -> None:
         return
     if support.token == "rollout" and not on_policy:
         raise ValueError(
-            f"support.token 'rollout' re-uses the rollout's own token, but method.rollout is "
+            f"support.token 'rollout' reuses the rollout's own token, but method.rollout is "
             f"'{method.rollout.label}': its tokens are not drawn from the current student. "
             "Use support.token 'auxiliary', or rollout 'student'"
         )
