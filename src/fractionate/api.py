@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fractionate.analysis.outcome_names import refuse_unmeasured
 from fractionate.config import Study, read_study
 from fractionate.study.executors import Progress, parse_executor
 from fractionate.study.kept import keep_study
@@ -52,7 +53,9 @@ def plan(study: Study | str | Path) -> Plan:
     Raises:
         StudyFileError: A level, a hypothesis or an input file is impossible.
     """
-    return make_plan(study if isinstance(study, Study) else load_study(study))
+    study = study if isinstance(study, Study) else load_study(study)
+    refuse_unmeasured(study)
+    return make_plan(study)
 
 
 def run(
@@ -122,11 +125,12 @@ class Results:
 
         Args:
             outcome: A metric of the frame, e.g. "accuracy".
-            factors: Which factors, by path or alias; all varied ones by default.
+            factors: Which factors, by path or alias; all varied ones by default. Runs are averaged
+                over the others first.
             allow_missing: Use the seeds that are complete.
 
         Returns:
-            One row per term: effect, SS, df, F, p, eta2 and omega2 with their intervals.
+            One row per block and term: effect, SS, df, F, p, eta2 and omega2 with their intervals.
 
         Raises:
             IncompleteStudyError: Cells are missing and `allow_missing` is False.

@@ -118,7 +118,8 @@ def test_the_same_records_give_the_same_intervals(rate_runs: Runs):
 
 def test_the_table_holds_every_term_with_its_interval(rate_runs: Runs):
     table = anova_table(attribute(rate_runs, "accuracy"))
-    assert len(table) == 7 + 2
+    assert len(table) == 1 + 7 + 2  # the seed block, all terms, residual and total
+    assert table["ss"][:-1].sum() == pytest.approx(table["ss"]["total"])
     assert table.loc[RATE, "omega2_low"] < table.loc[RATE, "omega2"]
 
 

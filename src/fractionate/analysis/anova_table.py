@@ -23,7 +23,10 @@ COLUMNS = (
 
 
 def anova_table(attribution: Attribution) -> pd.DataFrame:
-    """One row per term, then the residual and the total.
+    """One row per block and term, then the residual and the total; the sums of squares add up.
+
+    Factors that were not asked for are averaged over first, so a table of fewer factors rests on
+    fewer numbers.
 
     `effect` is second level minus first, for factors of two levels, in units of the outcome;
     `omega2_low` and `omega2_high` are a 95 % bootstrap interval. `attrs["note"]` says what an
@@ -53,7 +56,7 @@ def anova_table(attribution: Attribution) -> pd.DataFrame:
             term.partial_omega2,
             *ends.get(frozenset(term.factors), (None, None)),
         )
-        for term in anova.terms
+        for term in (*anova.blocks, *anova.terms)
     ]
     empty = (None,) * 8
     rows.append(("residual", None, anova.residual.ss, anova.residual.df, *empty))

@@ -171,7 +171,7 @@ def _nothing(outcome: str, size: int, seeds: int, reason: str) -> Attribution:
 
 def _factors(runs: Runs, asked: Sequence[str]) -> list[str]:
     varied = runs.varied()
-    names = [resolve(name) for name in asked] or list(varied)
+    names = list(dict.fromkeys(resolve(name) for name in asked)) or list(varied)
     for name in names:
         if name not in varied:
             raise ValueError(

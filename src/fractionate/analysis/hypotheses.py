@@ -80,14 +80,13 @@ def _make(runs: Runs, hypothesis: Hypothesis) -> list[Tested]:
 
 def _judge(item: Tested, adjusted: float | None) -> Tested:
     effect, margin = item.effect, item.hypothesis.equivalence_margin
-    verdict: Verdict
     if effect is None:
         return item
     if effect.se is None:
         return replace(item, reason="one seed: the noise of a run is unknown")
     if effect.se == 0 and effect.difference != 0:
-        verdict = "higher" if effect.difference > 0 else "lower"
-        return replace(item, verdict=verdict, reason="all pairs differ by the same amount")
+        why = "all pairs differ by the same amount: the noise of a run cannot be seen"
+        return replace(item, reason=why)
     if adjusted is not None and adjusted < ALPHA:
         return replace(
             item, holm_p=adjusted, verdict="higher" if effect.difference > 0 else "lower"

@@ -113,7 +113,7 @@ def _explain(detail: ErrorDetails) -> str:
     location = [part for part in detail["loc"] if not _is_union_tag(part)]
     field = ".".join(str(part) for part in location) or "study"
     if detail["type"] == "extra_forbidden":
-        return f"{field}: unknown field.{_suggestion(location)}"
+        return f"{field}: unknown field.{_suggestion(detail['loc'])}"
     if detail["type"] == "missing":
         return f"{field}: this field is required"
     if detail["type"] == "union_tag_invalid":
@@ -127,9 +127,7 @@ def _explain(detail: ErrorDetails) -> str:
         return f"{field}: {message}"
     given = detail.get("input")
     shown = f" (given: {given!r})" if isinstance(given, str | int | float | bool | None) else ""
-    return (
-        f"{field}: {message}{shown}" if detail["type"] != "value_error" else f"{field}: {message}"
-    )
+    return f"{field}: {message}{shown}"
 
 
 def _is_union_tag(part: int | str) -> bool:
@@ -137,12 +135,13 @@ def _is_union_tag(part: int | str) -> bool:
     return isinstance(part, str) and part in _KINDS
 
 
-def _suggestion(location: list[int | str]) -> str:
-    names = _fields_at(Study, [str(part) for part in location[:-1]])
-    close = difflib.get_close_matches(str(location[-1]), names, n=1, cutoff=0.5)
+def _suggestion(location: Sequence[int | str]) -> str:
+    names = sorted({name for model in _models_at(location[:-1]) for name in model.model_fields})
+    others = [name for name in names if name != location[-1]]
+    close = difflib.get_close_matches(str(location[-1]), others, n=1, cutoff=0.5)
     if close:
         return f" Did you mean '{close[0]}'?"
-    return f" Fields here: {', '.join(sorted(names))}" if names else " Remove it"
+    return f" Fields here: {', '.join(names)}" if names else " Remove it"
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:
@@ -151,12 +150,21 @@ def _models_in(annotation: object) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
-def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    if not path:
-        return list(model.model_fields)
-    field = model.model_fields.get(path[0])
-    found = _models_in(field.annotation) if field else []
-    return [name for nested in found for name in _fields_at(nested, path[1:])]
+def _models_at(location: Sequence[int | str]) -> list[type[BaseModel]]:
+    """The classes that a place of the file may hold; the kind of a union narrows them."""
+    found: list[type[BaseModel]] = [Study]
+    for part in location:
+        fields = [model.model_fields[str(part)] for model in found if part in model.model_fields]
+        if fields:
+            found = [model for field in fields for model in _models_in(field.annotation)]
+        elif chosen := [model for model in found if _kind_of(model) == part]:
+            found = chosen
+    return found
+
+
+def _kind_of(model: type[BaseModel]) -> object:
+    field = model.model_fields.get("kind")
+    return None if field is None else field.default
 
 
 def _kinds(model: type[BaseModel], seen: set[type[BaseModel]]) -> set[str]:

@@ -107,7 +107,9 @@ def _log_likelihood(
 ) -> Float[Tensor, " tokens"]:
     """Log-probability of each token at temperature 1, in nats."""
     parts = [
-        log_probs(chunk @ head.T, vocab_size=vocab_size).gather(-1, ids[:, None])[:, 0]
+        log_probs(chunk.float() @ head.float().T, vocab_size=vocab_size).gather(-1, ids[:, None])[
+            :, 0
+        ]
         for chunk, ids in zip(hidden.split(_CHUNK), tokens.split(_CHUNK), strict=True)
     ]
     return torch.cat(parts) if parts else hidden.new_zeros(0)

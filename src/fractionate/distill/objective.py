@@ -133,8 +133,13 @@ class Objective:
             denominator=loss_mask.denominator,
             max_length=self.max_length,
         )[part.mask]
-        share = Share(laws, part, mask, weights.to(laws.student_hidden.dtype), uniforms)
+        share = Share(laws, part, mask, weights.to(loss_dtype(laws)), uniforms)
         return SUPPORTS[self.method.support.kind](self.method, share)
+
+
+def loss_dtype(laws: Laws) -> torch.dtype:
+    """In which logits, weights and losses are formed: at least float32."""
+    return torch.promote_types(laws.student_hidden.dtype, torch.float32)
 
 
 def _masked(method: Method, mask: Bool[Tensor, "batch time"]) -> Bool[Tensor, "batch time"]:
@@ -223,14 +228,15 @@ def _log_probs(
 ) -> tuple[Float[Tensor, "tokens vocab"], Float[Tensor, "tokens vocab"]]:
     """Both laws of a micro-batch in full, at the loss temperatures."""
     temperature = method.temperature
+    dtype = loss_dtype(laws)  # logits are formed as in the fused loss, not in the hidden dtype
     student = log_probs(
-        laws.student_hidden @ laws.student_head.T,
+        laws.student_hidden.to(dtype) @ laws.student_head.to(dtype).T,
         temperature=temperature.student_loss,
         vocab_size=laws.vocab_size,
     )
     with torch.no_grad():
         teacher = log_probs(
-            laws.teacher_hidden @ laws.teacher_head.T,
+            laws.teacher_hidden.to(dtype) @ laws.teacher_head.to(dtype).T,
             temperature=temperature.teacher_loss,
             vocab_size=laws.vocab_size,
         )

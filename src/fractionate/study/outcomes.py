@@ -16,7 +16,8 @@ from fractionate.records import (
 from fractionate.study.cells import Cell
 from fractionate.study.cost import TokenCounts, flops_of, forward_flops
 from fractionate.study.plan import CellStages, Plan
-from fractionate.study.store import Store
+from fractionate.study.store import Store, StoreError
+from fractionate.study.workspace import hash_of
 
 STEPS, ITEMS, WEIGHTS, SUMMARY = "steps.jsonl", "items.jsonl", "weights.json", "summary.json"
 EXAMPLES = "examples.json"
@@ -59,24 +60,20 @@ def read_outcomes(plan: Plan, store: Store) -> Outcomes:
     return Outcomes(
         cells=tuple(cells),
         missing=tuple(missing),
-        teacher_evaluation=_items(store.path(teacher[0])) if teacher else (),
+        teacher_evaluation=_items(store, teacher[0]) if teacher else (),
         examples=_examples(plan, store),
-        preflight=_json(store.path(checked[0]) / "preflight.json") if checked else {},
+        preflight=_json(whole(store, checked[0], "preflight.json")) if checked else {},
         provenance=_provenance(plan, store),
     )
 
 
 def _cell_result(cell: Cell, stages: CellStages, plan: Plan, store: Store) -> CellResult:
-    training = store.path(stages.training)
-    last = int(_json(training / SUMMARY)["steps"])
-    folders = {
-        last if step == "last" else int(step): store.path(key)
-        for step, key in stages.evaluations.items()
-    }
-    evaluations = {step: _items(folder) for step, folder in folders.items()}
+    last = int(_json(whole(store, stages.training, SUMMARY))["steps"])
+    keys = {last if step == "last" else int(step): key for step, key in stages.evaluations.items()}
+    evaluations = {step: _items(store, key) for step, key in keys.items()}
     if stages.base_evaluation is not None and store.is_done(stages.base_evaluation):
-        evaluations = {0: _items(store.path(stages.base_evaluation)), **evaluations}
-    steps = tuple(read_jsonl(training / STEPS, StepRecord))
+        evaluations = {0: _items(store, stages.base_evaluation), **evaluations}
+    steps = tuple(read_jsonl(whole(store, stages.training, STEPS), StepRecord))
     own, shared = _flops(cell, stages, plan, steps)
     return CellResult(
         cell=cell.name,
@@ -86,11 +83,11 @@ def _cell_result(cell: Cell, stages: CellStages, plan: Plan, store: Store) -> Ce
         steps=steps,
         evaluations=evaluations,
         weights={
-            step: WeightRecord(**_json(folder / WEIGHTS))
-            for step, folder in folders.items()
-            if (folder / WEIGHTS).exists()
+            step: WeightRecord(**_json(whole(store, key, WEIGHTS)))
+            for step, key in keys.items()
+            if (store.path(key) / WEIGHTS).exists()
         },
-        seconds=_seconds(training),
+        seconds=_seconds(store.path(stages.training)),
         flops=own,
         shared_flops=shared,
     )
@@ -131,12 +128,27 @@ def _examples(plan: Plan, store: Store) -> dict[str, tuple[Mapping[str, str], ..
             continue
         key = list(stages.evaluations.values())[-1]
         if store.is_done(key):
-            found[cell.name] = tuple(json.loads((store.path(key) / EXAMPLES).read_text("utf-8")))
+            found[cell.name] = tuple(json.loads(whole(store, key, EXAMPLES).read_text("utf-8")))
     return found
 
 
-def _items(folder: Path) -> tuple[EvalRecord, ...]:
-    return tuple(read_jsonl(folder / ITEMS, EvalRecord))
+def whole(store: Store, key: str, name: str) -> Path:
+    """A file of a finished stage, after a look at its checksum.
+
+    Raises:
+        StoreError: The file has changed since it was written; names it and the mend.
+    """
+    path = store.path(key) / name
+    if hash_of(path) != store.manifest(key)["files"][name]["sha256"]:
+        raise StoreError(
+            f"{path} has changed since it was written: its checksum differs. Run the study again: "
+            "only this stage is computed anew"
+        )
+    return path
+
+
+def _items(store: Store, key: str) -> tuple[EvalRecord, ...]:
+    return tuple(read_jsonl(whole(store, key, ITEMS), EvalRecord))
 
 
 def _json(path: Path) -> dict[str, Any]:
