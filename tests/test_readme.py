@@ -28,7 +28,6 @@ def test_the_example_with_a_study_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     study = ROOT / "studies" / "sandbox" / "smoke.yaml"
     code = block.replace("studies/sandbox/smoke.yaml", study.as_posix())
-    code = code.replace('"process:2"', '"serial"')  # a worker cannot import a string
     exec(compile(code, "README.md", "exec"), {})
     assert (tmp_path / "runs" / "report.html").stat().st_size > 1_000_000
 

@@ -16,6 +16,7 @@ from fractionate.losses import (
     mixed_kl,
     reverse_kl,
 )
+from fractionate.losses.checks import same_shape
 from losses.laws import (
     DIVERGENCES,
     example_a,
@@ -351,3 +352,13 @@ def test_shares_outside_the_unit_interval_are_refused(share):
         jsd(**example_a(), beta=share)
     with pytest.raises(ValueError, match="reverse_weight"):
         mixed_kl(**example_a(), reverse_weight=share)
+
+
+def test_the_threshold_of_the_gate_must_be_a_number():
+    with pytest.raises(ValueError, match="threshold is NaN"):
+        entropy_aware(**example_a(), threshold=float("nan"))
+
+
+def test_laws_need_a_vocabulary_axis():
+    with pytest.raises(ValueError, match="teacher is a single number: a vocabulary axis is needed"):
+        same_shape(torch.zeros(()), torch.zeros(3))

@@ -326,3 +326,21 @@ def test_half_precision_is_upcast(direction):
         loss(torch.tensor([-1.0]).bfloat16(), torch.tensor([-2.0]).bfloat16()).dtype
         == torch.float32
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"log_prob_teacher": torch.zeros(1)}, r"log_prob_student \(3,\) and log_prob_teacher"),
+        ({"baseline": torch.zeros(1)}, r"log_prob_student \(3,\) and baseline"),
+    ],
+)
+def test_unequal_shapes_are_refused(change, message):
+    arguments = {"log_prob_student": torch.zeros(3), "log_prob_teacher": torch.zeros(3)} | change
+    with pytest.raises(ValueError, match=message):
+        sampled_loss(**arguments, direction="reverse", estimator="k1")
+
+
+def test_importance_weights_need_one_shape():
+    with pytest.raises(ValueError, match="log_prob_behaviour"):
+        importance_weight(log_prob=torch.zeros(3), log_prob_behaviour=torch.zeros(1))

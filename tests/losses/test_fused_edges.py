@@ -127,6 +127,49 @@ def test_chunk_size_must_be_positive():
         linear_divergence(**operands(), kind="forward", chunk_size=0)
 
 
+def test_the_threshold_of_the_gate_must_be_a_number():
+    with pytest.raises(ValueError, match="threshold is NaN"):
+        linear_divergence(**operands(), kind="entropy_aware", parameter=float("nan"))
+
+
+# Weights.
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_of_another_dtype_are_used_in_that_of_the_logits(name, dtype):
+    given = operands(dtype)
+    value = fused(name, given, token_weights=weights(dtype=torch.float64))
+    expected = fused(name, given, token_weights=weights(dtype=torch.float32))
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, expected)
+    for ours, theirs in zip(
+        student_gradients(value, given), student_gradients(expected, given), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+@every_kind
+@both_forms
+def test_a_row_of_weight_zero_stays_out_even_where_it_is_nan(name, weighted):
+    given, per_token = operands(), weights()
+    per_token[3] = 0
+    broken = {key: value.detach().clone() for key, value in given.items()}
+    broken["student_hidden"][3] = float("nan")
+    for key in ("student_hidden", "student_head"):
+        broken[key].requires_grad_()
+    sums = []
+    for case in (given, broken):
+        if weighted:
+            sums.append(fused(name, case, token_weights=per_token))
+        else:
+            sums.append(fused(name, case)[per_token != 0] @ per_token[per_token != 0])
+    torch.testing.assert_close(sums[1], sums[0])
+    gradients = [student_gradients(s, c) for s, c in zip(sums, (given, broken), strict=True)]
+    for clean, ours in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, clean)
+
+
 # Memory.
 
 

@@ -174,6 +174,43 @@ def test_unknown_reductions_are_refused():
         loss_denominator(mask, how="mean")
 
 
-def test_a_float_mask_is_refused_by_the_type_checker():
-    with pytest.raises(Exception, match="mask"):
-        reduce_loss(torch.ones(1, 2), torch.ones(1, 2), how="token_mean")
+@every_reduction
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32, torch.bfloat16])
+def test_a_mask_of_zeros_and_ones_may_be_of_any_dtype(how, dtype):
+    values, mask = ragged(B4_ROWS)
+    expected = reduce_loss(values, mask, how=how, max_length=LIMIT)
+    got = reduce_loss(values, mask.to(dtype), how=how, max_length=LIMIT)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("odd", [2.0, -1.0, 0.5, float("nan")])
+def test_other_numbers_in_a_mask_are_refused(odd):
+    mask = torch.tensor([[1.0, odd]])
+    for call in (
+        lambda: reduce_loss(torch.ones(1, 2), mask, how="token_mean"),
+        lambda: token_weights(mask, how="token_mean", denominator=2),
+        lambda: loss_denominator(mask, how="token_mean"),
+    ):
+        with pytest.raises(ValueError, match=r"mask holds .* at position \(0, 1\)"):
+            call()
+
+
+def test_a_mask_is_not_broadcast():
+    with pytest.raises(ValueError, match=r"mask \(1, 2\) and per_token \(3, 2\)"):
+        reduce_loss(torch.ones(3, 2), torch.ones(1, 2).bool(), how="token_mean")
+
+
+@every_reduction
+@pytest.mark.parametrize("denominator", [-1.0, float("nan"), float("inf"), 0, torch.tensor(0.0)])
+def test_a_denominator_that_cannot_be_is_refused(how, denominator):
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(ValueError, match="denominator"):
+        reduce_loss(mask.float(), mask, how=how, max_length=LIMIT, denominator=denominator)
+    with pytest.raises(ValueError, match="denominator"):
+        token_weights(mask, how=how, max_length=LIMIT, denominator=denominator)
+
+
+@every_reduction
+def test_a_denominator_of_zero_is_right_for_an_empty_step(how):
+    weights = token_weights(torch.zeros(2, 2), how=how, max_length=LIMIT, denominator=0)
+    assert weights.tolist() == [[0, 0], [0, 0]]

@@ -102,9 +102,44 @@ def test_a_missing_log_probability_is_refused(value):
         iw_opd_weights(numbers([[1.0, value]]), prefix(2))
 
 
-def test_gamma_must_not_be_negative():
+@pytest.mark.parametrize("gamma", [-0.1, float("nan"), float("inf")])
+def test_gamma_must_not_be_negative(gamma):
     with pytest.raises(ValueError, match="gamma"):
-        iw_opd_weights(torch.ones(1, 2), prefix(2), gamma=-0.1)
+        iw_opd_weights(torch.ones(1, 2), prefix(2), gamma=gamma)
+
+
+MASKED = {
+    "iw_opd_weights": lambda mask, values: iw_opd_weights(values, mask),
+    "reward_to_go": lambda mask, values: reward_to_go(values, mask),
+    "stale_rollout_weight": lambda mask, values: stale_rollout_weight(
+        log_prob=values, log_prob_behaviour=values * 2, mask=mask
+    ),
+    "early_stop_mask": lambda mask, _: early_stop_mask(mask, 2),
+    "skip_mask": lambda mask, _: skip_mask(mask, 1),
+    "window_mask": lambda mask, _: window_mask(mask, last=0.5),
+}
+every_masked = pytest.mark.parametrize("call", list(MASKED.values()), ids=list(MASKED))
+
+
+@every_masked
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32])
+def test_a_mask_of_zeros_and_ones_may_be_of_any_dtype(call, dtype):
+    mask, values = prefix(4, 2), numbers([[-1.0, -2, -0.5, -4]] * 2)
+    got, expected = call(mask.to(dtype), values), call(mask, values)
+    assert got.dtype == expected.dtype
+    assert torch.equal(got, expected)
+
+
+@every_masked
+def test_other_numbers_in_a_mask_are_refused(call):
+    with pytest.raises(ValueError, match=r"mask holds 2 at position \(0, 1\)"):
+        call(torch.tensor([[1, 2]]), numbers([[-1.0, -2]]))
+
+
+@pytest.mark.parametrize("name", ["iw_opd_weights", "reward_to_go", "stale_rollout_weight"])
+def test_a_mask_is_not_broadcast(name):
+    with pytest.raises(ValueError, match=r"mask \(1, 2\) and \w+ \(3, 2\) must have one shape"):
+        MASKED[name](prefix(2), torch.zeros(3, 2))
 
 
 @pytest.mark.parametrize(

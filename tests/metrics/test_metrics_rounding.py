@@ -143,6 +143,17 @@ def test_refusals_name_the_argument(change, message, weights):
         rounding_null(arguments.pop("weights"), **arguments)
 
 
+@pytest.mark.parametrize("simulate", [False, True])
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("steps", -1), ("warmup", -1), ("threshold", -1e-6), ("threshold", math.nan), ("snr", -0.1)],
+)
+def test_numbers_below_zero_are_refused_with_and_without_simulation(argument, value, simulate):
+    arguments = {"lr": 1e-5, "param_dtype": "bfloat16", **RUN, argument: value}
+    with pytest.raises(ValueError, match=f"{argument} must be a finite number >= 0"):
+        rounding_null(torch.ones(4), simulate=simulate, **arguments)
+
+
 @pytest.mark.parametrize("weight", [0.0, math.inf])
 def test_a_weight_without_spacing_is_refused(weight):
     with pytest.raises(ValueError, match="finite and not 0"):

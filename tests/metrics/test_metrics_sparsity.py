@@ -53,7 +53,7 @@ def test_shared_storage_counts_once():
     assert update_sparsity(*tied_pair()) == 0.5
 
 
-@pytest.mark.parametrize("tied", [("head",), ("embed", "head"), (("embed", "head"),)])
+@pytest.mark.parametrize("tied", ["head", ("head",), ("embed", "head"), (("embed", "head"),)])
 def test_named_ties_count_once(tied):
     before, after = ({k: v.clone() for k, v in side.items()} for side in tied_pair())
     assert update_sparsity(before, after) == pytest.approx(1 / 3)

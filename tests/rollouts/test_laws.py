@@ -120,6 +120,44 @@ def test_spectrum_beyond_two_is_refused(lam: float):
         spectrum_log_probs(**BOTH, lam=lam)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("alpha", -0.1),
+        ("alpha", 1.0),
+        ("alpha", math.nan),
+        ("clip", 0.0),
+        ("clip", -1.0),
+        ("clip", math.nan),
+    ],
+)
+def test_spectrum_guards_out_of_range_are_refused(argument: str, value: float):
+    with pytest.raises(ValueError, match=argument):
+        spectrum_log_probs(**BOTH, lam=2, **{argument: value})
+
+
+def test_spectrum_with_alpha_zero_masks_nothing():
+    found = spectrum_log_probs(**BOTH, lam=2, alpha=0)
+    assert torch.allclose(found, spectrum_log_probs(**BOTH, lam=2, alpha=1e-12))
+    gap = torch.tensor([0.0, 0.0, MINUS_INFINITY, 0.0]).double()
+    shared = {name: law + gap for name, law in BOTH.items()}
+    assert spectrum_log_probs(**shared, lam=2, alpha=0)[2] == MINUS_INFINITY
+
+
+def test_spectrum_of_unequal_shapes_is_refused():
+    with pytest.raises(ValueError, match=r"student_log_probs \(4,\) and teacher_log_probs \(3,\)"):
+        spectrum_log_probs(student_log_probs=STUDENT, teacher_log_probs=TEACHER[:3], lam=0)
+
+
+@pytest.mark.parametrize("lam", [-2, -1, 0, 1, 2])
+def test_spectrum_of_half_precision_is_computed_in_float32(lam: float):
+    half = {name: law.bfloat16() for name, law in BOTH.items()}
+    found = spectrum_log_probs(**half, lam=lam)
+    wide = spectrum_log_probs(**{name: law.float() for name, law in half.items()}, lam=lam)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, wide)
+
+
 def test_token_coin_worked_numbers():
     assert close(coin_token_log_probs(**BOTH, student_share=0.5).exp(), EXAMPLES["coin_mix"])
     law = coin_token_log_probs(**BOTH, student_share=0.5)

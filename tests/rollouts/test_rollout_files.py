@@ -69,6 +69,13 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path):
         load_completions(tmp_path / "other.safetensors")
 
 
+def test_equal_completions_are_equal_files(written: Completions, tmp_path: Path):
+    paths = [tmp_path / f"{i}.safetensors" for i in range(8)]
+    for path in paths:
+        save_completions(path, written)
+    assert len({path.read_bytes() for path in paths}) == 1
+
+
 def test_a_missing_corpus_is_named(tmp_path: Path):
     with pytest.raises(CorpusError, match="no such file"):
         load_completions(tmp_path / "none.safetensors")

@@ -131,3 +131,9 @@ def test_the_target_may_be_kept_out_of_the_operands():
 def test_what_cannot_be_drawn_is_an_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         generate(**({"n_operands": 3, "n_problems": 1, "seed": 1} | arguments))
+
+
+@pytest.mark.parametrize("change", [{"n_problems": 2.5}, {"n_problems": "3"}, {"n_operands": 3.0}])
+def test_counts_must_be_whole_numbers(change):
+    with pytest.raises(TypeError, match=f"{next(iter(change))} must be a whole number"):
+        generate(**({"n_operands": 3, "n_problems": 1, "seed": 1} | change))

@@ -66,6 +66,11 @@ def test_an_invalid_chain_has_no_form(answer):
         canonical_form(answer, [2, 3, 4])
 
 
+def test_a_missing_answer_has_no_form():
+    with pytest.raises(ValueError, match="answer is None"):
+        canonical_form(None, [2, 3, 4])
+
+
 @SEARCH
 @given(operands=OPERANDS, data=st.data())
 def test_every_solution_found_is_accepted_and_read_back(operands, data):

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from fractionate.losses.checks import Real, same_shape, share
+from fractionate.losses.checks import Real, not_nan, same_shape, share, vocabulary_axis
 from fractionate.losses.log_probs import upcast
 
 _NEVER = -torch.inf
@@ -127,18 +127,24 @@ def entropy_aware(
     log V it is reverse KL, below 0 the plain sum of both.
 
     Raises:
-        ValueError: the shapes differ, or a KL that takes part is infinite.
+        ValueError: the shapes differ, the threshold is NaN, or a KL that takes part is infinite.
 
     Source: arXiv 2603.07079 (entropy-aware on-policy distillation).
     """
+    edge = not_nan("threshold", threshold)
     teacher, student = _laws(teacher_log_probs, student_log_probs)
-    value = gated(teacher, student, float(threshold))
-    refuse_infinite(value, teacher, student, "entropy_aware", float(threshold))
+    value = gated(teacher, student, edge)
+    refuse_infinite(value, teacher, student, "entropy_aware", edge)
     return floor_at_zero(value)
 
 
 def entropy(*, log_probs: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch"]:
-    """Shannon entropy `-sum_v p_v log p_v` in nats per position; at most log V."""
+    """Shannon entropy `-sum_v p_v log p_v` in nats per position; at most log V.
+
+    Raises:
+        ValueError: the log-probabilities are a single number.
+    """
+    vocabulary_axis("log_probs", log_probs)
     values = upcast(log_probs)
     surprise = torch.where(values == _NEVER, 0.0, -values)
     return (values.exp() * surprise).sum(-1)

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fractionate.losses.checks import one_of
+from fractionate.losses.checks import equal_shapes, one_of
 from fractionate.losses.log_probs import upcast
 
 ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -37,10 +37,10 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
 def sampled_loss(
     *,
     log_prob_student: Float[Tensor, "*batch"],
-    log_prob_teacher: Float[Tensor, "*batch"],
+    log_prob_teacher: Float[Tensor, "*teacher_batch"],
     direction: str,
     estimator: str,
-    baseline: Float[Tensor, "*batch"] | None = None,
+    baseline: Float[Tensor, "*baseline_batch"] | None = None,
 ) -> Float[Tensor, "*batch"]:
     """Loss of one sampled token per position: value of the estimator, gradient of the named KL.
 
@@ -62,8 +62,8 @@ def sampled_loss(
         Nats per position, unreduced.
 
     Raises:
-        ValueError: unknown direction or estimator, a baseline for `forward`, or a sampled token
-            that one of the laws excludes.
+        ValueError: unknown direction or estimator, a baseline for `forward`, shapes that differ, or
+            a sampled token that one of the laws excludes.
 
     Source: arXiv 2609.35259, appendix A.2; gradients as in arXiv 2506.09477 and 2510.01555;
     baseline of arXiv 2605.07865.
@@ -80,6 +80,8 @@ def sampled_loss(
             raise ValueError("direction='forward' has no use for a baseline: leave it out")
         surrogate = -student
     else:
+        if baseline is not None:
+            equal_shapes(log_prob_student=student, baseline=baseline)
         cost = student - upcast(log_prob_teacher)
         surrogate = as_reward(cost if baseline is None else cost - baseline, student)
     return value.detach() + (surrogate - surrogate.detach())
@@ -88,7 +90,7 @@ def sampled_loss(
 def estimate(
     *,
     log_prob_student: Float[Tensor, "*batch"],
-    log_prob_teacher: Float[Tensor, "*batch"],
+    log_prob_teacher: Float[Tensor, "*teacher_batch"],
     direction: str,
     estimator: str,
 ) -> Float[Tensor, "*batch"]:
@@ -99,7 +101,8 @@ def estimate(
     neither. Use `sampled_loss` to train.
 
     Raises:
-        ValueError: unknown direction or estimator, or a sampled token that one law excludes.
+        ValueError: unknown direction or estimator, shapes that differ, or a sampled token that one
+            law excludes.
     """
     one_of("direction", direction, ("forward", "reverse"))
     one_of("estimator", estimator, ESTIMATORS)
@@ -123,7 +126,7 @@ def as_reward(
 def forward_kl_from_student_tokens(
     *,
     log_prob_student: Float[Tensor, "*batch"],
-    log_prob_teacher: Float[Tensor, "*batch"],
+    log_prob_teacher: Float[Tensor, "*teacher_batch"],
     estimator: str,
 ) -> Float[Tensor, "*batch"]:
     """Value of forward KL on tokens drawn from the *student*, by importance weighting, detached.
@@ -131,7 +134,8 @@ def forward_kl_from_student_tokens(
     `k1`: -d exp(-d); `k3`: -d exp(-d) - exp(-d) + 1, never negative. Both unbiased, heavy-tailed.
 
     Raises:
-        ValueError: any other estimator (k2 has no such value), or a token that one law excludes.
+        ValueError: any other estimator (k2 has no such value), shapes that differ, or a token that
+            one law excludes.
     """
     one_of("estimator", estimator, ("k1", "k3"))
     student, teacher = upcast(log_prob_student).detach(), upcast(log_prob_teacher).detach()
@@ -159,6 +163,7 @@ def vopd_advantage(
 
 
 def _refuse_excluded(student: Tensor, teacher: Tensor) -> None:
+    equal_shapes(log_prob_student=student, log_prob_teacher=teacher)
     excluded = (student == -torch.inf) | (teacher == -torch.inf)
     if bool(excluded.any()):
         position = tuple(int(index) for index in torch.nonzero(excluded)[0])

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fractionate.losses import tiles
-from fractionate.losses.checks import Real, one_of, positive, share
+from fractionate.losses.checks import Real, not_nan, one_of, positive, share
 from fractionate.losses.divergences import UNCHECKED
 from fractionate.losses.log_probs import kept_vocabulary
 from fractionate.losses.masked import masked_rows
@@ -74,7 +74,8 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
         token_weights: one weight per position, already divided by the step's denominator
             (`token_weights` of the reductions). Given, the weighted scalar sum is returned and the
             gradients are formed in the forward pass: the fast form. A second backward pass through
-            the same graph forms them anew.
+            the same graph forms them anew. A position of weight 0 stays out of sum and gradients,
+            even where its value is NaN. Used in the dtype of the logits.
         return_stats: also return `DivergenceStats`, at the loss temperatures.
         chunk_size: positions per chunk; None takes as many as `CHUNK_BYTES` holds.
 
@@ -104,7 +105,8 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
         chunk_size=chunk_size,
     )
     operands = (student_hidden, student_head, teacher_hidden, teacher_head)
-    value, stats = _apply(*operands, token_weights, plan)
+    weights = None if token_weights is None else token_weights.to(_Operands(*operands).dtype)
+    value, stats = _apply(*operands, weights, plan)
     if not return_stats:
         return value
     return value, DivergenceStats(*stats.unbind(0))
@@ -165,18 +167,20 @@ class _Gradients:
         self, cast: _Operands, given: _Operands, scaled: Tensor, wanted: tuple[bool, bool]
     ) -> None:
         self._cast, self._given, self._scaled = cast, given, scaled
+        self.unused = (scaled == 0).unsqueeze(-1)  # [N, 1]: NaN times 0 would stay NaN
         self.hidden = torch.empty_like(cast.student_hidden) if wanted[0] else None
         shape = given.student_head.shape
         self.head = cast.student_head.new_zeros(shape) if wanted[1] else None
 
     def add(self, start: int, stop: int, logit_gradient: Tensor) -> None:
         """Take in the unscaled logit gradient of rows start..stop; weights enter at width H."""
-        scale = self._scaled[start:stop].unsqueeze(-1)
+        scale, unused = self._scaled[start:stop].unsqueeze(-1), self.unused[start:stop]
         head = self._cast.student_head
         if self.hidden is not None:
-            torch.mm(logit_gradient, head, out=self.hidden[start:stop]).mul_(scale)
+            hidden = torch.mm(logit_gradient, head, out=self.hidden[start:stop])
+            hidden.mul_(scale).masked_fill_(unused, 0)
         if self.head is not None:
-            rows = self._cast.student_hidden[start:stop] * scale
+            rows = (self._cast.student_hidden[start:stop] * scale).masked_fill_(unused, 0)
             self.head[: len(head)].addmm_(logit_gradient.t(), rows)
 
     def finished(self) -> tuple[Tensor | None, Tensor | None]:
@@ -286,7 +290,8 @@ def _masked_pass(cast: _Operands, plan: _Plan, gradients: _Gradients) -> tuple[T
         rows = masked_rows(logits, plan.kind, plan.parameter, start)
         values.append(rows.values)
         stats.append(rows.stats)
-        gradients.add(start, stop, rows.logit_gradient)
+        gradient = rows.logit_gradient.masked_fill_(gradients.unused[start:stop], 0)
+        gradients.add(start, stop, gradient)
     return torch.cat(values), torch.cat(stats, dim=1)
 
 
@@ -308,7 +313,7 @@ class _LinearDivergence(torch.autograd.Function):
         if weights is None:
             return outcome.values, outcome.stats
         ctx.ready = outcome.gradients
-        return (outcome.values * weights).sum(), outcome.stats
+        return outcome.values.masked_fill(weights == 0, 0).mul_(weights).sum(), outcome.stats
 
     @staticmethod
     @once_differentiable
@@ -344,7 +349,8 @@ def _parameter(kind: str, parameter: Real | None) -> float:
         return 0.0
     if parameter is None:
         raise ValueError(f"kind={kind!r} needs parameter, its {names[kind]}")
-    return float(parameter) if kind == "entropy_aware" else share(names[kind], parameter)
+    check = not_nan if kind == "entropy_aware" else share
+    return check(names[kind], parameter)
 
 
 def _vocabulary(student: int, teacher: int, vocab_size: int | None) -> int:

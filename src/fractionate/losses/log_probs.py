@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fractionate.losses.checks import Real, positive
+from fractionate.losses.checks import Real, positive, vocabulary_axis
 
 
 def upcast(tensor: Tensor) -> Tensor:
@@ -34,11 +34,12 @@ def log_probs(
         Log-probabilities in float32, or float64 if the logits are.
 
     Raises:
-        ValueError: temperature not above 0, or vocab_size outside 1..V.
+        ValueError: temperature not above 0, vocab_size outside 1..V, or no vocabulary axis.
 
     Source: arXiv 2609.35259, appendix D.2.2 (temperatures inside the loss).
     """
     scale = positive("temperature", temperature)
+    vocabulary_axis("logits", logits)
     if vocab_size is not None:
         logits = logits[..., : kept_vocabulary(vocab_size, logits.shape[-1])]
     return torch.log_softmax(upcast(logits) / scale, dim=-1)

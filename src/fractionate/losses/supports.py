@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fractionate.losses.checks import one_of, same_shape
+from fractionate.losses.checks import one_of, same_shape, vocabulary_axis
 from fractionate.losses.divergences import (
     floor_at_zero,
     forward_kl,
@@ -77,8 +77,9 @@ def topk_ids(log_probs: Float[Tensor, "*batch vocab"], *, k: int) -> Int[Tensor,
     """Ids of the k likeliest tokens over the whole vocabulary, likeliest first, ties by lowest id.
 
     Raises:
-        ValueError: k outside 1..V.
+        ValueError: k outside 1..V, or no vocabulary axis.
     """
+    vocabulary_axis("log_probs", log_probs)
     width = log_probs.shape[-1]
     if not 1 <= k <= width:
         raise ValueError(f"k={k} must lie in 1..{width}, the size of the vocabulary")

@@ -50,14 +50,16 @@ def counted_names(before: Weights, after: Weights, tied: Tied = ()) -> list[str]
     Args:
         before: Name to tensor.
         after: Name to tensor.
-        tied: Groups of names that are one parameter, or single names that repeat another tensor;
-            tensors that share storage, and are equal on both sides, are found by themselves.
+        tied: Groups of names that are one parameter, or single names that repeat another tensor (a
+            bare name counts as one of these); tensors that share storage, and are equal on both
+            sides, are found by themselves.
 
     Raises:
         ValueError: Other names or shapes, tied tensors that differ, or no parameter.
     """
     _check_names(before, after)
-    repeated = set(_named_repeats(before, after, tied)) | set(_shared_repeats(before, after))
+    named = (tied,) if isinstance(tied, str) else tied
+    repeated = set(_named_repeats(before, after, named)) | set(_shared_repeats(before, after))
     names = [name for name in before if name not in repeated and before[name].numel()]
     if not names:
         raise ValueError("before holds no parameter: pass the named parameters of a model")

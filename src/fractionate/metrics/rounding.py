@@ -123,6 +123,7 @@ def rounding_null(  # noqa: PLR0913 - the signature is a contract
         ValueError: No weights, weights that are not finite, or an argument out of range.
     """
     run = NullRun(lr, steps, warmup, _known(param_dtype), snr, seed)
+    _check(run, (threshold,))
     if simulate:
         return simulated_unmoved(weights, run, thresholds=(threshold,))[0]
     edge = largest_movable(lr, param_dtype=run.param_dtype) if steps > 0 else 0.0
@@ -153,8 +154,7 @@ def simulated_unmoved(
     Raises:
         ValueError: As `rounding_null`.
     """
-    if run.steps < 0 or run.warmup < 0:
-        raise ValueError(f"steps and warmup must be >= 0, got {run.steps} and {run.warmup}")
+    _check(run, thresholds)
     dtype = _DTYPES[_known(run.param_dtype)]
     stored = _DTYPES[_known(stored_dtype)] if stored_dtype else dtype
     start = _subsample(_parts(weights), run.seed).to(stored)
@@ -178,6 +178,13 @@ def _adam_on_noise(start: Tensor, run: NullRun) -> Tensor:
         weights.grad = (mean + torch.randn(start.shape, generator=noise)).to(start.dtype)
         optimizer.step()
     return weights.detach()
+
+
+def _check(run: NullRun, thresholds: Sequence[float]) -> None:
+    named = [("steps", run.steps), ("warmup", run.warmup), ("snr", run.snr)]
+    for name, value in [*named, *(("threshold", threshold) for threshold in thresholds)]:
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
 
 
 def _known(dtype: str | torch.dtype) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,6 +13,7 @@ from fractionate.records import StopReason
 from fractionate.rollouts.completions import Completions
 
 _FORMAT: Final = "fractionate.completions.1"
+_HEADER: Final = "completions"
 _STOPS: Final = tuple(StopReason)
 
 
@@ -37,11 +38,17 @@ def save_completions(path: str | Path, completions: Completions) -> None:
     }
     if completions.hidden is not None:
         tensors["hidden"] = completions.hidden[mask]
-    shape = {"width": completions.tokens.shape[1], "pad": _pad_id(completions)}
+    header = {
+        "format": _FORMAT,
+        "width": completions.tokens.shape[1],
+        "pad": _pad_id(completions),
+    }
     save_file(
         {name: tensor.contiguous().cpu() for name, tensor in tensors.items()},
         str(path),
-        metadata={"format": _FORMAT, "shape": json.dumps(shape)},
+        # one entry only: safetensors writes several in random order, and equal completions are
+        # equal files
+        metadata={_HEADER: json.dumps(header)},
     )
 
 
@@ -61,9 +68,10 @@ def load_completions(path: str | Path, device: str | torch.device = "cpu") -> Co
         raise CorpusError(
             f"{path}: cannot be read ({error}). Delete it and run the corpus stage again"
         ) from None
-    if metadata.get("format") != _FORMAT:
+    header = json.loads(metadata.get(_HEADER, "{}"))
+    if header.get("format") != _FORMAT:
         raise CorpusError(f"{path}: is not a file of completions (no '{_FORMAT}' in its header)")
-    return _unpack(Path(path), tensors, json.loads(metadata["shape"]))
+    return _unpack(Path(path), tensors, header)
 
 
 def _pad_id(completions: Completions) -> int:
@@ -71,7 +79,7 @@ def _pad_id(completions: Completions) -> int:
     return int(padding[0]) if len(padding) else 0
 
 
-def _unpack(path: Path, tensors: dict[str, Tensor], shape: dict[str, int]) -> Completions:
+def _unpack(path: Path, tensors: dict[str, Tensor], shape: dict[str, Any]) -> Completions:
     missing = {"tokens", "lengths", "log_probs", "source", "stop"} - set(tensors)
     if missing:
         raise CorpusError(f"{path}: lacks {sorted(missing)}. Delete it and run the stage again")

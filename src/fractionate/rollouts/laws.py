@@ -12,13 +12,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from fractionate.losses.checks import equal_shapes, positive
+from fractionate.losses.log_probs import upcast
+
 DEFAULT_CLIP: Final = 2.0 * math.log(3.0)
 
 
 def spectrum_log_probs(
     *,
     student_log_probs: Float[Tensor, "*batch vocab"],
-    teacher_log_probs: Float[Tensor, "*batch vocab"],
+    teacher_log_probs: Float[Tensor, "*teacher_batch teacher_vocab"],
     lam: float | int,
     alpha: float | int = 0.2,
     clip: float | int = DEFAULT_CLIP,
@@ -39,14 +42,24 @@ def spectrum_log_probs(
         student_log_probs: s.
         teacher_log_probs: t.
         lam: Position, in [-2, 2]. A coefficient of 0 drops its term, whatever it holds.
-        alpha: Tokens below alpha times the anchor's largest probability get no bonus.
-        clip: Largest log-ratio that counts as bonus, in nats.
+        alpha: Tokens below alpha times the anchor's largest probability get no bonus; in [0, 1),
+            and 0 masks nothing.
+        clip: Largest log-ratio that counts as bonus, in nats; above 0.
+
+    Returns:
+        Log-probabilities in at least float32.
 
     Raises:
-        ValueError: |lam| > 2, or no token is possible under both models where both count.
+        ValueError: |lam| > 2, alpha or clip out of range, laws of different shapes, or no token is
+            possible under both models where both count.
     """
     if not abs(lam) <= 2.0:
         raise ValueError(f"lam is {lam}: the spectrum is defined from -2 to 2")
+    if not 0 <= alpha < 1:
+        raise ValueError(f"alpha is {alpha}: the plausibility mask takes 0 (no mask) up to below 1")
+    positive("clip", clip)
+    equal_shapes(student_log_probs=student_log_probs, teacher_log_probs=teacher_log_probs)
+    student_log_probs, teacher_log_probs = upcast(student_log_probs), upcast(teacher_log_probs)
     if lam >= 1.0:
         anchor, other = student_log_probs, teacher_log_probs
     elif lam <= -1.0:
@@ -61,9 +74,15 @@ def spectrum_log_probs(
         return score.log_softmax(-1)
     if abs(lam) == 1.0:
         return anchor.log_softmax(-1)
-    plausible = anchor >= anchor.amax(-1, keepdim=True) + math.log(alpha)
-    bonus = torch.where(plausible, anchor - other, 0.0).clamp(0.0, clip)
+    bonus = _bonus(anchor, other, alpha, clip)
     return (anchor + (abs(lam) - 1) / 2 * bonus).log_softmax(-1)
+
+
+def _bonus(anchor: Tensor, other: Tensor, alpha: float | int, clip: float | int) -> Tensor:
+    """The log-ratio that counts, on the plausible tokens; 0 on those that the anchor excludes."""
+    edge = math.log(alpha) if alpha > 0 else -math.inf
+    plausible = (anchor >= anchor.amax(-1, keepdim=True) + edge) & (anchor > -math.inf)
+    return torch.where(plausible, anchor - other, 0.0).clamp(0.0, clip)
 
 
 def coin_token_log_probs(

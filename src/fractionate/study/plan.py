@@ -192,6 +192,7 @@ class _Builder:
                 "evaluation of the teacher",
                 reads.teacher_evaluation(study),
                 (teacher,),
+                after=(preflight,),
                 runtime={"teacher": self._teacher},
             )
         return tuple(self._cell(cell, bases[cell.base], teacher, preflight) for cell in cells)
@@ -225,7 +226,9 @@ class _Builder:
             parents = (base, teacher) if reads.base_evaluation_reads_teacher(study) else (base,)
             name = f"evaluation of student base {cell.base}"
             config = reads.base_evaluation(study)
-            base_evaluation = self._add("base_evaluation", name, config, parents, runtime=models)
+            base_evaluation = self._add(
+                "base_evaluation", name, config, parents, after=after, runtime=models
+            )
         training = self._add(
             "cell",
             cell.name,

@@ -56,7 +56,7 @@ def freeze(node: Node, *, merge_identity: bool = False) -> tuple[Any, ...]:
 
 
 def canonical_form(
-    answer: str, operands: Sequence[int], *, merge_identity: bool = False
+    answer: str | None, operands: Sequence[int], *, merge_identity: bool = False
 ) -> Hashable:
     """The canonical form of a chain: equal for two chains iff they are the same solution.
 
@@ -73,8 +73,11 @@ def canonical_form(
         Nested tuples: `("n", value)`, or `("+" | "*", ((sign, form), ...))` with sorted terms.
 
     Raises:
-        ValueError: The answer is not a valid chain over these operands.
+        ValueError: There is no answer, or it is not a valid chain over these operands.
     """
+    if answer is None:
+        msg = "answer is None: an output without an answer block has no canonical form"
+        raise ValueError(msg)
     reduction = reduce_chain(answer, operands)
     if reduction.reason != "ok":
         msg = f"answer {answer[:80]!r} is no valid chain over {list(operands)}: {reduction.reason}"

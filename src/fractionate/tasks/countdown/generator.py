@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement
+from numbers import Integral
 
 import numpy as np
 
@@ -120,6 +121,7 @@ def generate(  # noqa: PLR0913 - the contract of the task: one argument per fiel
         The problems, each with a witness that the verifier accepts.
 
     Raises:
+        TypeError: n_operands or n_problems is no whole number.
         ValueError: Fewer such problems exist, or an argument makes no sense.
     """
     low, high = targets
@@ -148,6 +150,10 @@ def generate(  # noqa: PLR0913 - the contract of the task: one argument per fiel
 
 
 def _check(space: KeySpace, n_problems: int) -> None:
+    for name, value in (("n_operands", space.n_operands), ("n_problems", n_problems)):
+        if not isinstance(value, Integral):
+            msg = f"{name} must be a whole number, not {value!r}"
+            raise TypeError(msg)
     if space.n_operands < 2:
         msg = f"n_operands must be at least 2, not {space.n_operands}"
         raise ValueError(msg)
