@@ -76,3 +76,22 @@ def test_samples_are_compared_by_bootstrap(rate_runs: Runs):
     assert found["pass@4@1"].low is not None
     assert found["pass@4@1"].p is None
     assert found["tokens_trained"].low is None
+
+
+def test_one_seed_rules_no_cell_out():
+    found = advise(gather(planted(seeds=(42,), steps=2, full=False), study=study()))
+    best = next(line for line in found.lines if line.startswith("The best cell"))
+    assert "no other can be ruled out (one seed" in best
+    assert not any("in reach" in line for line in found.lines)
+
+
+def test_seeds_that_agree_exactly_give_no_noise():
+    cells = [
+        scored({RATE: rate}, seed, [1] * n + [0] * (8 - n))
+        for rate, n in (("1", 7), ("2", 3))
+        for seed in (1, 2)
+    ]
+    said = " ".join(advise(gather(cells)).lines)
+    assert "no other can be ruled out (no spread is seen" in said
+    assert "The seeds agree exactly in every cell" in said
+    assert "[0.0" not in said

@@ -7,6 +7,7 @@ from planted import KL, RATE, ROLLOUT, planted, scored, study
 from fractionate.analysis.anova_table import anova_table
 from fractionate.analysis.answer import answer
 from fractionate.analysis.attribution import attribute, cell_intervals, omega_squared
+from fractionate.analysis.knobs import Knob, Share, Swing, decide
 from fractionate.analysis.runs import Runs, gather
 from fractionate.rng import stream
 from fractionate.statistics import factorial_anova
@@ -160,3 +161,64 @@ def test_the_rule_rarely_names_a_knob_of_pure_noise():
                 cells.append(scored(dict(zip("xyz", levels, strict=True)), seed, answers))
         named += attribute(gather(cells), "accuracy").named is not None
     assert named <= 3
+
+
+def test_seeds_that_agree_exactly_name_no_knob():
+    cells = [
+        scored({RATE: rate, KL: kl}, seed, [1] * n + [0] * (8 - n))
+        for (rate, n) in (("1", 7), ("2", 3))
+        for kl in ("forward", "reverse")
+        for seed in (1, 2)
+    ]
+    found = attribute(gather(cells), "accuracy")
+    assert found.named is None
+    assert found.joint is None
+    assert "no spread is seen" in found.reason
+    assert found.knobs[0].share.low is None
+    assert found.knobs[0].swing.low is None
+    assert len(anova_table(found)) == 1 + 3 + 2
+
+
+def test_an_outcome_at_the_floor_is_said_to_be():
+    runs = gather([scored({RATE: r}, s, [0, 0]) for r in "12" for s in (1, 2)])
+    assert attribute(runs, "accuracy").reason == "at the floor: no student solves any"
+    assert "accuracy cannot be told here: at the floor" in answer(runs).sentences[0]
+
+
+def knob(name: str, share: tuple[float, float], first: float, swing: float) -> Knob:
+    omega = Share((name,), sum(share) / 2, *share)
+    return Knob(name, omega, first, Swing(0.2, swing, 0.4, "a", "b", ()), None, None)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        (
+            (knob(ROLLOUT, (0.3, 0.6), 0.97, -0.1), knob(KL, (0.1, 0.4), 0.03, 0.1)),
+            (
+                "by ω² the rollout policy and the KL direction both matter, but the worst-case "
+                "swing of the rollout policy is not told from noise"
+            ),
+        ),
+        (
+            (knob(ROLLOUT, (0.3, 0.6), 0.7, 0.1), knob(KL, (0.1, 0.4), 0.3, 0.1)),
+            (
+                "by ω² the rollout policy and the KL direction both matter, but their order is not "
+                "settled (the rollout policy is first in 70% of replicates)"
+            ),
+        ),
+        (
+            (knob(ROLLOUT, (-0.1, 0.6), 0.96, -0.1), knob(KL, (0.1, 0.2), 0.04, 0.1)),
+            (
+                "by ω² only the KL direction matters, but the rollout policy, whose ω² is larger, "
+                "is not told from noise"
+            ),
+        ),
+        (
+            (knob(ROLLOUT, (-0.1, 0.6), 0.7, -0.1),),
+            "no knob's share of the variance (ω²) is told from noise",
+        ),
+    ],
+)
+def test_the_reason_says_what_is_missing(knobs: tuple[Knob, ...], reason: str):
+    assert decide(knobs) == (None, reason)

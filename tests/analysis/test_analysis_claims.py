@@ -1,4 +1,6 @@
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,14 +8,19 @@ from planted import KL, RATE, ROLLOUT, planted, scored, study
 
 from fractionate.analysis.answer import answer, on_policy_worth
 from fractionate.analysis.claims import TESTS, judge_claims
+from fractionate.analysis.claims_grid import teacher_is_as_sparse
+from fractionate.analysis.claims_sweep import teacher_forgets_less
 from fractionate.analysis.evidence import (
+    Finding,
     cautious_interval,
     cell_means,
+    over_runs,
     rank_correlation,
     verdict_of,
 )
 from fractionate.analysis.paper import CLAIMS
 from fractionate.analysis.runs import Runs, gather
+from fractionate.records import CellResult, EvalRecord, WeightRecord
 
 
 def verdicts(runs: Runs) -> Mapping[str, str]:
@@ -187,3 +194,91 @@ def test_without_both_policies_it_was_not_studied():
     found = answer(gather(cells, study=study()))
     assert "was not studied" in found.sentences[2]
     assert "was not measured" in found.sentences[1]
+
+
+# ---------------------------------------------------------------- too little to decide
+
+
+def skilled(levels: Mapping[str, str], seed: int, skill: Sequence[int], kept: float) -> CellResult:
+    """A cell with accuracy 5 of 8, one skill before (all right) and after, and its sparsity."""
+    cell = scored(levels, seed, [1] * 5 + [0] * 3)
+
+    def records(answers: Sequence[int]) -> tuple[EvalRecord, ...]:
+        return tuple(
+            EvalRecord("skill:add", f"add{i}", 0.0, 1, c, 0, 0, 0, 2) for i, c in enumerate(answers)
+        )
+
+    weights = WeightRecord(
+        parameters=100,
+        unmoved={"1e-06": kept},
+        unmoved_inclusive={"1e-06": kept},
+        unmoved_relative=kept,
+        by_layer={},
+        by_matrix={},
+        rounding_null={"1e-06": kept},
+        rounding_bound=kept,
+        delta_l2=1.0,
+        relative_l1=0.1,
+    )
+    evaluations = {0: records([1] * len(skill)), 150: (*cell.evaluations[150], *records(skill))}
+    return replace(cell, evaluations=evaluations, weights={150: weights})
+
+
+def test_seeds_that_agree_exactly_hold_no_claim():
+    labels = itertools.product(("student", "teacher"), ("forward", "reverse"), ("0.0005", "0.0025"))
+    cells = [
+        skilled(dict(zip((ROLLOUT, KL, RATE), arm, strict=True)), seed, [1] * 8, 0.5)
+        for arm in labels
+        for seed in (1, 2)
+    ]
+    found = {claim.key: claim.finding for claim in judge_claims(gather(cells, study=study()))}
+    for key in ("C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C11"):
+        finding = found[key]
+        assert finding is not None
+        assert finding.verdict == "cannot be told", key
+        assert "no spread is seen" in finding.text
+
+
+def forgetting_of_pairs(pairs: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> Finding:
+    """C11 for wrong answers of 20 by rate: (student by seed, teacher by seed)."""
+    cells = [
+        skilled({ROLLOUT: policy, RATE: rate}, seed, [0] * wrong + [1] * (20 - wrong), 0.5)
+        for rate, sides in pairs.items()
+        for policy, side in zip(("student", "teacher"), sides, strict=True)
+        for seed, wrong in enumerate(side)
+    ]
+    return teacher_forgets_less(gather(cells, study=study()))
+
+
+def test_ties_speak_for_neither_side_of_forgetting():
+    tied = forgetting_of_pairs({"1": ((1, 2, 1), (2, 1, 1)), "2": ((3, 2, 3), (2, 3, 3))})
+    assert tied.verdict == "cannot be told"
+    assert "2 tied, no pair differs" in tied.text
+    half = forgetting_of_pairs({"1": ((1, 2, 1), (2, 1, 1)), "2": ((9, 8, 9), (1, 1, 2))})
+    assert half.verdict == "cannot be told"
+    both = forgetting_of_pairs({"1": ((8, 9, 8), (2, 1, 1)), "2": ((9, 8, 9), (1, 1, 2))})
+    assert both.verdict == "holds"
+    lost = forgetting_of_pairs({"1": ((2, 1, 1), (8, 9, 8)), "2": ((1, 1, 2), (9, 8, 9))})
+    assert lost.verdict == "does not hold"
+
+
+def test_one_pair_decides_nothing_about_forgetting():
+    assert forgetting_of_pairs({"1": ((9, 8, 9), (1, 1, 2))}).verdict == "cannot be told"
+
+
+@pytest.mark.parametrize(("teacher", "verdict"), [(0.9, "cannot be told"), (0.2, "does not hold")])
+def test_one_pair_can_refute_but_not_show_that_the_teacher_is_as_sparse(
+    teacher: float, verdict: str
+):
+    cells = [
+        skilled({ROLLOUT: policy}, seed, [1] * 8, kept + 0.001 * noise)
+        for policy, kept, noises in (("student", 0.5, (0, 1)), ("teacher", teacher, (2, 0)))
+        for seed, noise in enumerate(noises)
+    ]
+    found = teacher_is_as_sparse(gather(cells, study=study()))
+    assert found.verdict == verdict
+
+
+def test_equal_values_of_runs_decide_nothing():
+    assert over_runs("ratio", [1.0, 1.0, 1.0], above=0.5).verdict == "cannot be told"
+    assert over_runs("ratio", [1.0, 1.1, 1.0], above=0.5).verdict == "holds"

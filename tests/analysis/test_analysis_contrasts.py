@@ -175,3 +175,31 @@ def test_holm_counts_the_whole_family(rate_runs: Runs):
     )
     assert alone[0].holm_p is not None
     assert family[0].holm_p == pytest.approx(2 * alone[0].holm_p)
+
+
+@pytest.mark.parametrize("right", [(5, 5), (6, 5), (0, 0)])
+def test_seeds_that_agree_exactly_decide_nothing(right: tuple[int, int]):
+    counts = dict(zip(("student", "teacher"), right, strict=True))
+    cells = [
+        scored({ROLLOUT: rollout}, seed, [1] * n + [0] * (8 - n))
+        for rollout, n in counts.items()
+        for seed in (1, 2)
+    ]
+    (tested,) = judge_hypotheses(gather(cells), [hypothesis(equivalence_margin=0.2)])
+    assert tested.verdict == "cannot be told"
+    assert tested.reason is not None
+    assert tested.reason.startswith("no spread is seen")
+    assert tested.effect is not None
+    assert (tested.effect.low, tested.effect.high, tested.effect.p) == (None, None, None)
+    assert not tested.effect.equivalent(0.9)
+
+
+def test_rounding_is_no_spread():
+    cells = [
+        scored({ROLLOUT: rollout}, seed, [1] * n + [0] * (10 - n))
+        for seed, counts in ((1, (7, 6)), (2, (4, 3)))
+        for rollout, n in zip(("student", "teacher"), counts, strict=True)
+    ]
+    effect = paired_effect(gather(cells), "accuracy", ROLLOUT, levels=("student", "teacher"))
+    assert effect.se == 0
+    assert not effect.told

@@ -1,13 +1,19 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from planted import RATE, ROLLOUT, planted, scored, study
 
+from fractionate.analysis.answer import answer, show_interval
+from fractionate.analysis.attribution import attribute
+from fractionate.analysis.figures_final import main_figure
 from fractionate.analysis.report import Background, Example, render_report, script_json
 from fractionate.analysis.runs import Runs, gather
+from fractionate.analysis.tables import attribution_table
+from fractionate.records import CellResult, EvalRecord
 
 PLANTED = "<script>alert('planted')</script>"
 
@@ -177,3 +183,61 @@ def test_without_a_complete_seed_nothing_is_told():
     cells = planted(items=5, steps=2, seeds=(1,))[:-1]
     said = words(render_report(gather(cells, study=study(), allow_missing=True)))
     assert "Nothing can be told yet: no seed is complete in every arm." in said
+
+
+def harder_cell(policy: str, seed: int, right: int) -> CellResult:
+    """Five or so of eight items right, and none of eight harder ones."""
+    cell = scored({ROLLOUT: policy}, seed, [1] * right + [0] * (8 - right))
+    harder = tuple(EvalRecord("harder", f"h{i}", 0.5, 1, 0, 0, 0, 0, 40) for i in range(8))
+    return replace(cell, evaluations={150: (*cell.evaluations[150], *harder)})
+
+
+def test_a_floor_is_said_beside_the_teacher():
+    cells = [harder_cell(p, s, 5 + s) for p in ("student", "teacher") for s in (0, 1)]
+    able = tuple(EvalRecord("harder", f"h{i}", 0.5, 1, int(i < 6), 0, 0, 0, 40) for i in range(8))
+    said = words(render_report(gather(cells), Background(teacher=able)))
+    assert "Harder task is at the floor: no student solves any (the teacher model: 75.0 %)." in said
+    assert "at the floor: no student solves any" in said
+    assert "teacher model" in said
+
+
+def test_the_items_of_this_study_are_counted():
+    cells = [scored({ROLLOUT: p}, s, [1, 1, 1, 0]) for p in ("student", "teacher") for s in (0, 1)]
+    said = words(render_report(gather(cells)))
+    assert "with 4 of them a single run at 75.0 %, the mean here, has a standard error" in said
+    assert "of up to 21.7 pp from the items alone" in said
+    solved = [scored({ROLLOUT: p}, s, [1, 1]) for p in ("student", "teacher") for s in (0, 1)]
+    assert "rule of three" in words(render_report(gather(solved)))
+
+
+def test_the_answer_speaks_in_labels():
+    cells = planted(seeds=(42, 43), items=5, steps=2)
+    kept = [
+        replace(cell, evaluations={150: (*cell.evaluations[150],), 0: cell.evaluations[150]})
+        for cell in cells
+    ]
+    said = answer(gather(kept, study=study())).sentences[1]
+    assert "most of forgetting cannot be told here: it is the same in every run" in said
+    assert "skills_drop" not in said
+
+
+def test_a_swing_of_zero_has_no_better_level():
+    counts = {"student": (5, 6), "teacher": (6, 5)}
+    cells = [
+        scored({ROLLOUT: policy}, seed, [1] * n + [0] * (8 - n))
+        for policy, row in counts.items()
+        for seed, n in enumerate(row)
+    ]
+    table = attribution_table({"accuracy": attribute(gather(cells), "accuracy")})
+    assert table.rows[0].cells[-1] == "–"
+
+
+def test_intervals_of_shares_end_at_one_hundred_points():
+    assert show_interval("accuracy", -1.7, 2.5) == "[−100.0,\N{NO-BREAK SPACE}+100.0]"
+    assert show_interval("kl_to_base", -1.7, 2.5) == "[−1.7,\N{NO-BREAK SPACE}+2.5]"
+
+
+def test_captions_name_the_interval_that_is_drawn(rate_runs: Runs):
+    one = gather(planted(seeds=(42,), items=5, steps=2), study=study())
+    assert "intervals over their items" in main_figure(one).caption
+    assert "means over seeds" in main_figure(rate_runs).caption

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special  # pyright: ignore[reportMissingTypeStubs] - scipy ships none
 
-from fractionate.analysis.answer import OnPolicy, cost_text, knob_name, on_policy_worth, show_number
+from fractionate.analysis.answer import OnPolicy, cost_text, on_policy_worth, show_number
 from fractionate.analysis.attribution import Attribution, attribute
-from fractionate.analysis.evidence import cell_means
+from fractionate.analysis.evidence import NO_SPREAD, Draws, cell_means
+from fractionate.analysis.knobs import knob_name
 from fractionate.analysis.runs import Arm, Runs
 from fractionate.statistics import binomial_se, factorial_mde, seeds_needed
 
@@ -62,9 +63,10 @@ class Advice:
 
     Attributes:
         lines: The advice in sentences, most important first.
-        noise: None without replicates.
+        noise: None without replicates, or without spread between them.
         seeds: Seeds for gaps of 3, 5 and 10 points.
-        contenders: Arms that may be the best in accuracy, best mean first.
+        contenders: Arms that may be the best in accuracy, best mean first; only the best seen
+            where the noise of a run is unknown, though none can be ruled out then.
         cheapest: The contender that costs the fewest FLOPs; None where cost is unknown.
         on_policy: Gain and cost of student rollouts.
     """
@@ -89,17 +91,18 @@ def advise(runs: Runs) -> Advice:
     found = attribute(runs, "accuracy")
     noise = _noise(runs, found)
     seeds = tuple(_needed(gap, noise) for gap in GAPS) if noise and noise.sd > 0 else ()
-    contenders = _contenders(runs)
+    means = cell_means(runs, "accuracy")
+    contenders = _contenders(runs, means)
     cheapest = _cheapest(runs, contenders)
     on_policy = on_policy_worth(runs)
-    lines = [*_knob_lines(found), *_arm_lines(contenders, cheapest)]
-    lines += [*_noise_lines(noise, seeds), *_policy_lines(on_policy)]
+    lines = [*_knob_lines(found), *_arm_lines(runs, contenders, cheapest, unknown=means.unknown)]
+    lines += [*_noise_lines(noise, seeds, unknown=means.unknown), *_policy_lines(on_policy)]
     return Advice(tuple(lines), noise, seeds, contenders, cheapest, on_policy)
 
 
 def _noise(runs: Runs, found: Attribution) -> Noise | None:
     anova = found.anova
-    if anova is None or found.residual_sd is None or found.seeds < 2:
+    if anova is None or not found.residual_sd or found.seeds < 2:
         return None
     sd, df = found.residual_sd, anova.residual.df
     tails = [float(special.chdtri(df, tail)) for tail in (0.025, 0.975)]
@@ -123,9 +126,8 @@ def _needed(gap: float, noise: Noise) -> SeedsNeeded:
     return SeedsNeeded(gap, *estimates)
 
 
-def _contenders(runs: Runs) -> tuple[Arm, ...]:
-    means = cell_means(runs, "accuracy")
-    if means.draws.size == 0:
+def _contenders(runs: Runs, means: Draws) -> tuple[Arm, ...]:
+    if means.unknown:
         return (runs.arms[int(means.means.argmax())],)
     best = np.bincount(means.draws.argmax(axis=1), minlength=len(runs.arms)) / len(means.draws)
     order = [int(i) for i in np.argsort(-means.means)]
@@ -169,7 +171,14 @@ def _knob_lines(found: Attribution) -> list[str]:
     return lines
 
 
-def _arm_lines(contenders: tuple[Arm, ...], cheapest: Arm | None) -> list[str]:
+def _arm_lines(
+    runs: Runs, contenders: tuple[Arm, ...], cheapest: Arm | None, *, unknown: str | None
+) -> list[str]:
+    if len(runs.arms) == 1:
+        return []
+    if unknown:
+        why = f"({unknown}: the noise of a run is unknown)"
+        return [f"The best cell seen is {contenders[0].label}; no other can be ruled out {why}."]
     if len(contenders) == 1:
         return [f"The best cell is {contenders[0].label}; no other is in reach of it."]
     names = "; ".join(arm.label for arm in contenders)
@@ -179,7 +188,12 @@ def _arm_lines(contenders: tuple[Arm, ...], cheapest: Arm | None) -> list[str]:
     return lines
 
 
-def _noise_lines(noise: Noise | None, seeds: tuple[SeedsNeeded, ...]) -> list[str]:
+def _noise_lines(
+    noise: Noise | None, seeds: tuple[SeedsNeeded, ...], *, unknown: str | None
+) -> list[str]:
+    if noise is None and unknown == NO_SPREAD:
+        agree = "The seeds agree exactly in every cell, as they may with few items or at a floor: "
+        return [f"{agree}the noise of a run is unknown. Add items, or change the difficulty."]
     if noise is None:
         return ["Run at least two seeds: without replicates no difference can be judged."]
     known = f"{_points(noise.sd)} [{_points(noise.low)}, {_points(noise.high)}]"

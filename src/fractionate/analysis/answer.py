@@ -7,14 +7,15 @@ from typing import Literal
 
 import numpy as np
 
-from fractionate.analysis.attribution import Attribution, Knob, Share, attribute
+from fractionate.analysis.attribution import Attribution, attribute
 from fractionate.analysis.contrasts import (
     PairedEffect,
     difference_of_differences,
     paired_effect,
 )
-from fractionate.analysis.metrics_table import describe, in_points
-from fractionate.analysis.runs import KL, RATE, ROLLOUT, Runs
+from fractionate.analysis.knobs import Knob, Share, knob_name
+from fractionate.analysis.metrics_table import bounded, describe, in_points
+from fractionate.analysis.runs import ROLLOUT, Runs
 
 OUTCOMES = ("accuracy", "skills_drop", "sparsity@1e-06")
 """Target task, forgetting, update sparsity: the outcomes of the answer."""
@@ -29,8 +30,6 @@ knobs are looked at, and nobody declared the one that is picked."""
 POLICIES = ("student", "teacher")
 SHARED = "shared_flops"
 COSTS = ("tokens_generated", "flops", "seconds")
-
-NAMES: Mapping[str, str] = {ROLLOUT: "rollout policy", KL: "KL direction", RATE: "learning rate"}
 
 Worth = Literal["worth", "not worth", "depends", "cannot be told", "not studied"]
 
@@ -97,11 +96,6 @@ def answer(runs: Runs) -> Answer:
     )
 
 
-def knob_name(factor: str) -> str:
-    """A factor in words: "learning rate", or the last part of its path."""
-    return NAMES[factor] if factor in NAMES else factor.split(".")[-1].replace("_", " ")
-
-
 def show_number(value: float, form: str = ".2f") -> str:
     """A number with a real minus sign, and none before a zero."""
     text = format(value, form)
@@ -118,9 +112,14 @@ def show_difference(metric: str, value: float) -> str:
 
 
 def show_interval(metric: str, low: float | None, high: float | None) -> str:
-    """An interval of a difference, without the unit: `[+1.0, +5.4]`."""
+    """An interval of a difference, without the unit: `[+1.0, +5.4]`.
+
+    Differences of shares lie within ±100 points, and so do the ends that are shown.
+    """
     if low is None or high is None:
         return "[no interval]"
+    if bounded(metric):
+        low, high = max(low, -1.0), min(high, 1.0)
     scale, digits = (100, ".1f") if in_points(metric) else (1, ".3g")
     lower, upper = (show_number(scale * end, f"+{digits}") for end in (low, high))
     return f"[{lower},\N{NO-BREAK SPACE}{upper}]"

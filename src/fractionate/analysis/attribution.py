@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fractionate.analysis.knobs import FIRST, Knob, Share, Swing, decide
+from fractionate.analysis.metrics_table import describe
 from fractionate.analysis.runs import Arm, Runs
 from fractionate.config import resolve
 from fractionate.rng import stream
@@ -25,74 +27,10 @@ Floats = NDArray[np.float64]
 
 DRAWS = 4_000
 CONFIDENCE = 0.95
-FIRST = 0.95
-"""Share of bootstrap replicates in which a knob must rank first to be named."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """omega^2 of a main effect or an interaction, the share of the variance it explains.
-
-    Attributes:
-        factors: Dotted paths; one for a main effect.
-        omega2: Estimate, negative where the term explains less than noise would.
-        low: Lower end of the 95 % interval; None without replicates.
-        high: Upper end.
-    """
-
-    factors: tuple[str, ...]
-    omega2: float | None
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
-class Swing:
-    """Largest change of the cell mean that one knob makes at fixed settings of the others.
-
-    Attributes:
-        value: Highest minus lowest level mean at the worst setting, unit of the outcome.
-        low: Lower end of its 95 % interval, corrected for having picked the worst setting; None
-            without replicates. Negative: the swing is not told from noise.
-        high: Upper end.
-        best: Level with the highest mean there.
-        worst: Level with the lowest.
-        at: Levels of the other factors.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-    best: str
-    worst: str
-    at: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Knob:
-    """How much one factor matters for one outcome.
-
-    Attributes:
-        factor: Dotted path.
-        share: omega^2 of its main effect.
-        first: Share of bootstrap replicates in which no other main effect has a larger omega^2.
-        swing: Worst-case swing.
-        effect: Second level minus first, mean over the other factors; None unless it has two.
-        half_width: Of the effect's 95 % t interval.
-    """
-
-    factor: str
-    share: Share
-    first: float | None
-    swing: Swing
-    effect: float | None
-    half_width: float | None
-
-    @property
-    def told(self) -> bool:
-        """Whether the knob moves the outcome at all: both intervals exclude 0."""
-        low, swing = self.share.low, self.swing.low
-        return low is not None and swing is not None and low > 0 and swing > 0
+EXACT = 1e-12
+"""Values that differ by less than this share of their size differ by rounding only."""
+ONE_SEED = "one seed: a difference between two runs cannot be told from the noise of a run"
+NO_SPREAD = "no spread is seen between seeds, so the noise of a run is unknown"
 
 
 @dataclass(frozen=True)
@@ -108,7 +46,8 @@ class Attribution:
         joint: The interaction that explains more than any single knob, by the same rule.
         reason: Why a factor is named, or why none is.
         anova: The analysis of variance; None where there is none (see `reason`).
-        residual_sd: Standard deviation of a run within its cell and seed, unit of the outcome.
+        residual_sd: Standard deviation of a run within its cell and seed, unit of the outcome; 0
+            where no spread was seen.
         runs: Runs used.
         seeds: Seeds used.
     """
@@ -131,7 +70,8 @@ def attribute(runs: Runs, outcome: str, factors: Sequence[str] = ()) -> Attribut
     A knob is named, "explains most", only if its omega^2 interval lies above 0, it ranks first in
     at least 95 % of the bootstrap replicates, and the interval of its worst-case swing excludes 0.
     Where an interaction leads all terms by the same standard, no single knob is named but the
-    interaction. Otherwise it cannot be told. This rule was written before any study was run.
+    interaction. Otherwise it cannot be told; so it is where the seeds agree exactly in every arm,
+    because noise that was not seen is not shown to be absent.
 
     Args:
         runs: The study; only seeds that are complete in every arm are used.
@@ -146,27 +86,35 @@ def attribute(runs: Runs, outcome: str, factors: Sequence[str] = ()) -> Attribut
     seeds = values.shape[-1]
     if not names:
         return _nothing(outcome, values.size, seeds, "nothing is varied in this study")
+    if bool(np.ptp(values) <= EXACT * np.abs(values).max()):
+        return _nothing(outcome, values.size, seeds, _constant(outcome, float(values.flat[0])))
     labels = [runs.levels[name] for name in names]
     anova = _anova(values, names, labels)
-    if seeds < 2:
+    if seeds < 2 or not anova.residual.ms:
         knobs = _knobs(values, names, labels, None, None)
-        why = "one seed: a difference between two runs cannot be told from the noise of a run"
-        return Attribution(outcome, knobs, (), None, None, why, anova, None, values.size, seeds)
-    if anova.total.ss == 0:
-        return _nothing(outcome, values.size, seeds, f"{outcome} is the same in every run")
+        why = ONE_SEED if seeds < 2 else NO_SPREAD
+        sd = None if seeds < 2 else 0.0
+        return Attribution(outcome, knobs, (), None, None, why, anova, sd, values.size, seeds)
     replicates = _wild_replicates(values, outcome)
     knobs = _knobs(values, names, labels, anova, replicates)
     interactions = _interactions(anova, replicates, len(names))
     joint = _joint(interactions, anova, replicates)
-    named, reason = (None, "no single knob") if joint else _decide(knobs)
-    mse = anova.residual.ms
-    sd = None if mse is None else math.sqrt(mse)
+    named, reason = (None, "no single knob") if joint else decide(knobs)
+    sd = math.sqrt(anova.residual.ms)
     size = values.size
     return Attribution(outcome, knobs, interactions, named, joint, reason, anova, sd, size, seeds)
 
 
 def _nothing(outcome: str, size: int, seeds: int, reason: str) -> Attribution:
     return Attribution(outcome, (), (), None, None, reason, None, None, size, seeds)
+
+
+def _constant(outcome: str, value: float) -> str:
+    """Why an outcome that is the same in every run attributes nothing."""
+    found = describe(outcome)
+    if found.unit == "share" and found.higher_is_better and value == 0:
+        return "at the floor: no student solves any"
+    return "it is the same in every run"
 
 
 def _factors(runs: Runs, asked: Sequence[str]) -> list[str]:
@@ -341,17 +289,6 @@ def _joint(interactions: Sequence[Share], anova: Anova, replicates: Floats) -> S
     place = [term.factors for term in anova.terms].index(interactions[0].factors)
     leads = replicates[:, place] >= replicates.max(axis=1)
     return interactions[0] if float(leads.mean()) >= FIRST else None
-
-
-def _decide(knobs: Sequence[Knob]) -> tuple[str | None, str]:
-    top = knobs[0]
-    if top.first is None or not top.told:
-        return None, "no knob's interval of ω² and of worst-case swing both exclude 0"
-    if top.first < FIRST:
-        rivals = sum(knob.told for knob in knobs)
-        also = f"{rivals} knobs matter and their order" if rivals > 1 else "its rank"
-        return None, f"{also} is not settled (first in {top.first:.0%} of replicates)"
-    return top.factor, f"ω² and swing exclude 0, first in {top.first:.1%} of replicates"
 
 
 def cell_intervals(runs: Runs, metric: str) -> dict[tuple[str, ...], tuple[float, float, float]]:

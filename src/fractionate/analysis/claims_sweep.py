@@ -4,6 +4,7 @@ import numpy as np
 
 from fractionate.analysis.claims_grid import DROP, SPARSE, SPREAD
 from fractionate.analysis.evidence import (
+    EXACT,
     Finding,
     Floats,
     Untestable,
@@ -70,8 +71,8 @@ def forgetting_grows(runs: Runs) -> Finding:
 
     value, draws = means.statistic(correlation)
     text = f"mean rank correlation {value:.2f}"
-    if draws.size == 0:
-        return Finding("cannot be told", f"{text}, one seed; claim: above 0.5")
+    if means.unknown:
+        return Finding("cannot be told", f"{text}, {means.unknown}; claim: above 0.5")
     low, high = interval(draws)
     text = f"{text} [{low:.2f} to {high:.2f}]; claim: above 0.5"
     return Finding(verdict_of(low, high, above=0.5), text.replace("-", "\N{MINUS SIGN}"))
@@ -80,18 +81,30 @@ def forgetting_grows(runs: Runs) -> Finding:
 def teacher_forgets_less(runs: Runs) -> Finding:
     """C11: share of matched pairs in which teacher rollouts forget less, at least three quarters.
 
+    A pair without a difference speaks for neither side: the verdict must be the same whether ties
+    count as won or as lost, and one pair is no share.
+
     Raises:
         Untestable: Without matched pairs.
     """
     pairs = matched(runs)
     off, on = [a for a, _ in pairs], [b for _, b in pairs]
     means = cell_means(runs, DROP)
-    value, draws = means.statistic(lambda m: (m[:, off] < m[:, on]).mean(axis=1))
-    text = f"{round(value * len(pairs))} of {len(pairs)} pairs"
-    if draws.size == 0:
-        return Finding("cannot be told", f"{text}, one seed")
-    low, high = interval(draws)
-    text = f"{text}, share [{low:.2f} to {high:.2f}]; claim: at least {NEARLY_ALL}"
+    gaps = means.means[off] - means.means[on]
+    tied = np.abs(gaps) <= EXACT
+    ties = int(tied.sum())
+    won = int((gaps < -EXACT).sum())
+    text = f"{won} of {len(pairs)} pairs" + (f", {ties} tied" if ties else "")
+    claim = f"claim: at least {NEARLY_ALL}"
+    why = "one pair proves little" if len(pairs) < 2 else means.unknown
+    if why is None and ties == len(pairs):
+        why = "no pair differs"
+    if why:
+        return Finding("cannot be told", f"{text}, {why}; {claim}")
+    less = means.draws[:, off] < means.draws[:, on]
+    low, _ = interval((less & ~tied).mean(axis=1))
+    _, high = interval((less | tied).mean(axis=1))
+    text = f"{text}, share [{low:.2f} to {high:.2f}]; {claim}"
     wins = NEARLY_ALL - 1e-9
     return Finding(verdict_of(low, high, above=wins), text)
 

@@ -7,7 +7,7 @@ which differs between settings is not mistaken for noise.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from fractionate.statistics import equivalence_test, hierarchical_bootstrap, t_c
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+EXACT = 1e-9
+"""Differences that vary by less than this share of their size vary by rounding only."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,15 @@ class PairedEffect:
         control: Its level in the second.
         within: Levels of other factors that were held.
         difference: Mean over pairs.
-        se: Its standard error; None with one seed.
+        se: Its standard error; None with one seed, 0 where no spread is seen between seeds.
         df: Degrees of freedom, settings x (seeds - 1).
-        low: Lower end of the 95 % t interval; None with one seed.
+        low: Lower end of the 95 % t interval; None with one seed or without spread: noise that was
+            not seen is not shown to be absent.
         high: Upper end.
         p: Two-sided p-value; None with one seed or without spread.
         pairs: Differences by pair (levels of the other factors, seed).
         item_low: Lower end of the 95 % bootstrap over seeds and items, paired by item; None where
-            the outcome has no items.
+            the outcome has no items, or no two items differ.
         item_high: Upper end.
     """
 
@@ -67,8 +70,11 @@ class PairedEffect:
         return self.low is not None and self.high is not None and self.low * self.high > 0
 
     def equivalent(self, margin: float) -> bool:
-        """Whether two one-sided tests show the difference to lie inside (-margin, margin)."""
-        if self.se is None:
+        """Whether two one-sided tests show the difference to lie inside (-margin, margin).
+
+        Without spread there is no test: seeds that agree exactly on a few items may hide noise.
+        """
+        if not self.se:
             return False
         test = equivalence_test(self.difference, se=self.se, df=self.df, margin=margin)
         return test.equivalent
@@ -108,10 +114,9 @@ def paired_effect(
     se, df = _pooled(differences)
     mean = float(differences.mean())
     low = high = p = None
-    if se is not None:
+    if se:
         half = t_critical(df, CONFIDENCE) * se
-        low, high = mean - half, mean + half
-        p = _two_sided(mean / se, df) if se > 0 else None
+        low, high, p = mean - half, mean + half, _two_sided(mean / se, df)
     ends = _item_ends(runs, outcome, matched) if items else None
     return PairedEffect(
         outcome=outcome,
@@ -162,6 +167,8 @@ def _pooled(differences: Floats) -> tuple[float | None, int]:
     if df == 0:
         return None, 0
     within = differences - differences.mean(axis=1, keepdims=True)
+    if np.abs(within).max() <= EXACT * np.abs(differences).max():
+        return 0.0, df
     return math.sqrt(float((within**2).sum()) / df / differences.size), df
 
 
@@ -210,7 +217,7 @@ def _item_ends(
         blocks.append(np.mean(rows, axis=0))
     rng = stream(0, "seeds and items", outcome)
     interval = hierarchical_bootstrap(blocks, rng=rng, draws=2_000, method="percentile")
-    return interval.low, interval.high
+    return (interval.low, interval.high) if interval.low < interval.high else None
 
 
 def _with_seed(runs: Runs, arm: Arm, seed: int) -> Run:
@@ -251,20 +258,16 @@ def _with_spread_of(effect: PairedEffect, pooled: PairedEffect) -> PairedEffect:
     if pooled.se is None:
         return effect
     se = pooled.se * math.sqrt(len(pooled.pairs) / len(effect.pairs))
+    if se == 0:
+        return replace(effect, se=se, df=pooled.df, low=None, high=None, p=None)
     half = t_critical(pooled.df, CONFIDENCE) * se
-    return PairedEffect(
-        outcome=effect.outcome,
-        factor=effect.factor,
-        treatment=effect.treatment,
-        control=effect.control,
-        within=effect.within,
-        difference=effect.difference,
+    return replace(
+        effect,
         se=se,
         df=pooled.df,
         low=effect.difference - half,
         high=effect.difference + half,
-        p=_two_sided(effect.difference / se, pooled.df) if se > 0 else None,
-        pairs=effect.pairs,
+        p=_two_sided(effect.difference / se, pooled.df),
     )
 
 

@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 
 DRAWS = 4_000
+EXACT = 1e-12
+"""Shares closer than this are equal; what is left is rounding."""
+NO_SPREAD = "no spread is seen between seeds"
 
 
 class Untestable(ValueError):
@@ -51,6 +54,17 @@ class Draws:
     def statistic(self, function: Callable[[Floats], Floats]) -> tuple[float, Floats]:
         """A statistic of [n, arms] means: of the data, and of every draw."""
         return float(function(self.means[None, :])[0]), function(self.draws)
+
+    @property
+    def unknown(self) -> str | None:
+        """Why nothing is known of the noise of differences between arms, or None if it is.
+
+        Seeds that agree exactly, on a few items or at a floor, do not show that there is no noise.
+        """
+        if self.draws.size == 0:
+            return "one seed"
+        apart = self.draws - self.draws.mean(axis=1, keepdims=True)
+        return NO_SPREAD if still(apart) else None
 
 
 def cell_means(runs: Runs, metric: str) -> Draws:
@@ -89,6 +103,11 @@ def cell_means(runs: Runs, metric: str) -> Draws:
     wide = np.sqrt((seeds - 1) / rng.chisquare(seeds - 1, DRAWS))
     draws += (rng.normal(0, math.sqrt(between / seeds), DRAWS) * wide)[:, None]
     return Draws(means, draws)
+
+
+def still(draws: Floats) -> bool:
+    """Whether [draws, ...] do not vary beyond rounding."""
+    return bool(np.ptp(draws, axis=0).max() <= EXACT)
 
 
 def verdict_of(
@@ -142,7 +161,7 @@ def finding(
     below: float | None = None,
     confidence: float = 0.95,
 ) -> Finding:
-    """The verdict on a statistic of cell means, in points.
+    """The verdict on a statistic of cell means, in points; none without spread between seeds.
 
     Args:
         what: Its name.
@@ -157,8 +176,9 @@ def finding(
         for word, limit in (("above", above), ("below", below))
         if limit is not None
     )
-    if draws.size == 0:
-        return Finding("cannot be told", f"{what} {points(value)} pp, one seed; claim: {wanted}")
+    if draws.size == 0 or still(draws):
+        why = NO_SPREAD if draws.size else "one seed"
+        return Finding("cannot be told", f"{what} {points(value)} pp, {why}; claim: {wanted} pp")
     low, high = cautious_interval(value, draws, confidence)
     text = f"{what} {points(value)} pp [{points(low, high)}]; claim: {wanted} pp"
     return Finding(verdict_of(low, high, above=above, below=below), text)
@@ -169,6 +189,9 @@ def over_runs(what: str, values: Sequence[float], *, above: float) -> Finding:
     if len(values) < 2:
         shown = f"{values[0]:.2f}" if values else "nothing"
         return Finding("cannot be told", f"{what} {shown}, one run; claim: above {above:g}")
+    if np.ptp(values) <= EXACT * np.abs(values).max():
+        text = f"{what} {values[0]:.2f} in all {len(values)}, no spread is seen"
+        return Finding("cannot be told", f"{text}; claim: above {above:g}")
     mean = t_interval(values)
     text = f"{what} {mean.mean:.2f} [{mean.low:.2f} to {mean.high:.2f}], {mean.n} values"
     text = text.replace("-", "\N{MINUS SIGN}")

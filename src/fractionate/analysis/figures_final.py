@@ -15,7 +15,6 @@ from fractionate.analysis.panels import (
     untrained,
 )
 from fractionate.analysis.plots import (
-    INTERVAL_NOTE,
     NULL,
     RETAINED,
     SPARSE,
@@ -24,6 +23,7 @@ from fractionate.analysis.plots import (
     Spec,
     error_bars,
     hover,
+    interval_note,
     legend_keys,
     on,
     panel_layout,
@@ -148,10 +148,10 @@ def main_figure(runs: Runs) -> Figure:
     """Figure 1: accuracy per cell, accuracy against retained skills, sparsity with its null."""
     title = "Target accuracy, what was retained, and how sparse the update is"
     caption = (
-        f"{INTERVAL_NOTE} Left: accuracy per cell, dotted line the untrained student. Middle: "
-        "lines lead from the untrained student (hollow circle). Right: share of weights that did "
-        "not move; grey bars are what rounding alone predicts at that rate, so only the distance "
-        "from the bar says anything about the method."
+        f"{interval_note(runs)} Left: accuracy per cell, dotted line the untrained student. "
+        "Middle: lines lead from the untrained student (hollow circle). Right: share of weights "
+        "that did not move; grey bars are what rounding alone predicts at that rate, so only the "
+        "distance from the bar says anything about the method."
     )
     if not runs.measured("accuracy"):
         return Figure("fig1", title, caption, None, "accuracy was not measured in every cell")
@@ -223,8 +223,8 @@ def _outcomes(runs: Runs) -> list[str]:
 def rate_figure(runs: Runs) -> Figure:
     """Figure 2: outcomes against the learning rate, one line per rollout x KL."""
     title = "Outcomes against the learning rate"
-    caption = f"{INTERVAL_NOTE} One line per rollout policy and KL direction; the rate is on a "
-    caption += "logarithmic axis. Dashed grey: what rounding alone keeps unmoved."
+    caption = f"{interval_note(runs)} One line per rollout policy and KL direction; the rate is "
+    caption += "on a logarithmic axis. Dashed grey: what rounding alone keeps unmoved."
     rates = rate_levels(runs)
     if len(rates) < 2:
         return Figure("fig2", title, caption, None, "this study has one learning rate")
@@ -255,7 +255,7 @@ def rate_figure(runs: Runs) -> Figure:
 def spectrum_figure(runs: Runs) -> Figure:
     """Figure 3: outcomes along the rollout spectrum."""
     title = "Outcomes along the rollout spectrum"
-    caption = f"{INTERVAL_NOTE} λ = −1 samples from the teacher, +1 from the student."
+    caption = f"{interval_note(runs)} λ = −1 samples from the teacher, +1 from the student."
     lams = {arm.lam for arm in runs.arms if arm.lam is not None}
     if len(lams) < 2:
         absent = "this study has no rollout spectrum: it compares policies, not points between them"

@@ -39,7 +39,8 @@ def judge_hypotheses(runs: Runs, hypotheses: Sequence[Hypothesis]) -> tuple[Test
     """Judge every declared hypothesis; all of them form one family for Holm.
 
     A difference is claimed at Holm p < .05. Where it is not, two arms are called equivalent only if
-    two one-sided tests show it at the declared margin. A large p-value alone shows nothing.
+    two one-sided tests show it at the declared margin. A large p-value alone shows nothing, and
+    neither do seeds that agree exactly: noise that was not seen is not shown to be absent.
 
     Args:
         runs: The study.
@@ -84,8 +85,8 @@ def _judge(item: Tested, adjusted: float | None) -> Tested:
         return item
     if effect.se is None:
         return replace(item, reason="one seed: the noise of a run is unknown")
-    if effect.se == 0 and effect.difference != 0:
-        why = "all pairs differ by the same amount: the noise of a run cannot be seen"
+    if effect.se == 0:
+        why = "no spread is seen (all pairs differ by the same amount): the noise is unknown"
         return replace(item, reason=why)
     if adjusted is not None and adjusted < ALPHA:
         return replace(

@@ -158,6 +158,11 @@ def in_points(name: str) -> bool:
     return describe(name).unit == "share"
 
 
+def bounded(name: str) -> bool:
+    """Whether values are true shares, 0 to 1, so that two of them differ by 1 at most."""
+    return in_points(name) and name not in ("relative_l1", "skills_chance_corrected")
+
+
 _ANY_NUMBER, _ONE_OF_LIST, _ORDER_OF_LIST = 1 / 90, 47 / 180, 13 / 180
 
 CHANCE: Mapping[str, float] = {

@@ -14,10 +14,18 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "cross")
 
 RETAINED, SPARSE, NULL = "skills", "sparsity@1e-06", "rounding_null@1e-06"
 
-INTERVAL_NOTE = (
-    "Large marks are means over seeds with 95 % intervals (t, spread pooled over the arms of one "
-    "KL direction); faint marks are single runs."
-)
+
+def interval_note(runs: Runs) -> str:
+    """What marks and their intervals are: over seeds, or over items where there is one seed."""
+    if any(len(runs.of(arm)) > 1 for arm in runs.arms):
+        return (
+            "Large marks are means over seeds with 95 % intervals (t, spread pooled over the arms "
+            "of one KL direction); faint marks are single runs."
+        )
+    return (
+        "Marks are single runs, one seed each, with 95 % intervals over their items (none for "
+        "weights, which are all counted): they say nothing about other seeds."
+    )
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,13 @@ from typing import Any, cast
 import jinja2
 import plotly.offline  # pyright: ignore[reportMissingTypeStubs] - plotly ships none
 
-from fractionate.analysis.answer import OUTCOMES, Answer, answer, knob_name
+from fractionate.analysis.answer import OUTCOMES, Answer, answer
 from fractionate.analysis.attribution import attribute
 from fractionate.analysis.claims import judge_claims
 from fractionate.analysis.figures import figures
 from fractionate.analysis.hypotheses import judge_hypotheses
+from fractionate.analysis.knobs import knob_name
+from fractionate.analysis.notes import floor_notes, item_note
 from fractionate.analysis.paper import PAPER
 from fractionate.analysis.runs import ROLLOUT, Runs
 from fractionate.analysis.tables import (
@@ -103,6 +105,8 @@ def render_report(runs: Runs, background: Background | None = None) -> str:
         answer=found,
         design=_design(runs),
         incomplete=runs.complete.note,
+        floors=floor_notes(runs, background.teacher),
+        items=item_note(runs),
         attribution=_attribution(runs, found),
         figures=figures(runs),
         rollout=rollout_table(runs, OUTCOMES),

@@ -5,16 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fractionate.analysis.answer import (
-    knob_name,
-    show_difference,
-    show_interval,
-    show_number,
-)
-from fractionate.analysis.attribution import Attribution, Share
+from fractionate.analysis.answer import show_difference, show_interval, show_number
+from fractionate.analysis.attribution import Attribution
 from fractionate.analysis.claims import Claim
 from fractionate.analysis.contrasts import PairedEffect, simple_effects
 from fractionate.analysis.hypotheses import Tested
+from fractionate.analysis.knobs import Share, Swing, knob_name
 from fractionate.analysis.measure import Value, evaluation_values
 from fractionate.analysis.metrics_table import describe
 from fractionate.analysis.runs import ROLLOUT, Run, Runs
@@ -98,7 +94,6 @@ def _knob_rows(outcome: str, found: Attribution) -> list[Row]:
     rows: list[Row] = []
     for i, knob in enumerate(found.knobs):
         swing = knob.swing
-        at = f" at {', '.join(swing.at)}" if swing.at else ""
         first = ABSENT if knob.first is None else f"{100 * knob.first:.0f} %"
         cells = (
             label if i == 0 else "",
@@ -107,7 +102,7 @@ def _knob_rows(outcome: str, found: Attribution) -> list[Row]:
             first,
             show_difference(outcome, swing.value).lstrip("+"),
             show_interval(outcome, swing.low, swing.high).replace("+", ""),
-            f"{swing.best} > {swing.worst}{at}",
+            _where(swing),
         )
         mark = "named" if knob.factor == found.named else ""
         rows.append(Row(cells, mark, _bar(knob.share)))
@@ -117,6 +112,13 @@ def _knob_rows(outcome: str, found: Attribution) -> list[Row]:
         cells = ("", f"{names} (interaction)", *_share(share), ABSENT, ABSENT, "", "")
         rows.append(Row(cells, mark, _bar(share)))
     return rows
+
+
+def _where(swing: Swing) -> str:
+    if swing.value == 0:
+        return ABSENT
+    at = f" at {', '.join(swing.at)}" if swing.at else ""
+    return f"{swing.best} > {swing.worst}{at}"
 
 
 def _share(share: Share) -> tuple[str, str]:
@@ -305,7 +307,8 @@ def cells_table(runs: Runs, teacher: Sequence[EvalRecord], *, single: bool = Fal
         rows.append(Row((name, seeds, *(cell(values) for _, cell in chosen)), mark))
 
     if teacher:
-        row("teacher", "", {v.metric: v for v in evaluation_values(teacher, None)}, "reference")
+        own = {value.metric: value for value in evaluation_values(teacher, None)}
+        row("teacher model", "", own, "reference")
     start = average(runs.of(runs.arms[0]), step=0)
     if start:
         row("untrained student", "", start, "reference")

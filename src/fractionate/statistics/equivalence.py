@@ -34,7 +34,8 @@ class Equivalence:
     alpha: float
     """Level of each one-sided test."""
     equivalent: bool
-    """Whether [low, high] lies inside (-margin, margin); the same as p < alpha."""
+    """Whether [low, high] lies inside (-margin, margin); the same as p < alpha. Where p is None,
+    whether the mean does: no evidence of equivalence."""
     note: str | None
     """Why p is None, or None."""
 
@@ -45,6 +46,9 @@ def equivalence_test(
     """TOST of any estimate with a t law: a Welch difference, a contrast of cells.
 
     p = max(P(T_df > (d + M) / se), P(T_df < (d - M) / se)).
+
+    At se = 0 there is no test: `equivalent` then says only where the mean lies, and `note` says so.
+    A few equal differences do not show that there is no noise, so a study judges nothing by them.
 
     Args:
         estimate: the difference d.
@@ -71,7 +75,7 @@ def equivalence_test(
         p_upper = t_upper((margin - estimate) / se, df)
         p = max(p_lower, p_upper)
     else:
-        note = "all differences are equal: no p-value, judged by the mean alone"
+        note = "no spread is seen: all differences are equal; no p-value, judged by the mean alone"
     return Equivalence(
         estimate,
         se,
