@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from fractionate.analysis.outcome_names import refuse_unmeasured
 from fractionate.config import Study, read_study
-from fractionate.study.executors import Progress, parse_executor
-from fractionate.study.kept import keep_study
+from fractionate.study.executors import Outcome, Progress, parse_executor
+from fractionate.study.kept import keeping
 from fractionate.study.outcomes import Outcomes, read_outcomes
 from fractionate.study.plan import Plan, make_plan
 from fractionate.study.store import Store
@@ -78,13 +78,18 @@ def run(
         KeyboardInterrupt: Stopped from outside; unfinished work is kept.
     """
     runner = parse_executor(executor)
-    keep_study(plan.study, Store(store))
-    outcome = runner.run(plan, Path(store), progress=progress)
-    results = Results(plan, Store(store))
+    with keeping(plan.study, Store(store)):
+        outcome = runner.run(plan, Path(store), progress=progress)
+        if "preflight" not in {plan.stage(key).kind for key in outcome.done}:
+            raise _failed(plan, store, outcome)  # no cell of this study can run as it is
     if outcome.failed:
-        lines = [f"{plan.stage(key).name}: {f.message}" for key, f in outcome.failed.items()]
-        raise StageFailedError("\n".join(lines), results)
-    return results
+        raise _failed(plan, store, outcome)
+    return Results(plan, Store(store))
+
+
+def _failed(plan: Plan, store: str | Path, outcome: Outcome) -> StageFailedError:
+    lines = [f"{plan.stage(key).name}: {f.message}" for key, f in outcome.failed.items()]
+    return StageFailedError("\n".join(lines), Results(plan, Store(store)))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ import yaml
 
 from fractionate.config import StudyFileError, read_study
 from fractionate.config.files import parse_study
+from fractionate.config.study import SANDBOX_TEST_PROBLEMS
+from fractionate.tasks.sandbox import SandboxCountdown
 
 MINIMAL = {"name": "demo", "world": {"kind": "sandbox"}}
 MODELS = {"name": "demo", "models": {"student": "a/small", "teacher": "a/large"}}
@@ -194,3 +196,82 @@ def test_every_fault_is_reported_at_once():
 def test_the_source_of_a_fault_is_named():
     with pytest.raises(StudyFileError, match=r"^mine\.yaml: budget\.steps: "):
         parse_study({**MINIMAL, "budget": {"steps": 0}}, source="mine.yaml")
+
+
+# ---------------------------------------------------------------- more items than there are
+
+
+TOO_MANY = {
+    "accuracy": ({"evaluate": {"accuracy": {"items": 660}}}, "accuracy", 659),
+    "coverage": (
+        {"task": {"kind": "countdown", "operands": 4}, "evaluate": {"coverage": {"items": 9226}}},
+        "coverage",
+        9225,
+    ),
+    "drift": ({"evaluate": {"drift": {"items": 660}}}, "drift", 659),
+    "harder": ({"evaluate": {"harder": {"operands": 3, "items": 660}}}, "harder", 659),
+}
+
+
+@pytest.mark.parametrize("case", TOO_MANY)
+def test_the_sandbox_has_only_so_many_test_problems(case):
+    change, name, held = TOO_MANY[case]
+    with pytest.raises(StudyFileError, match=rf"Set evaluate\.{name}\.items: {held}$"):
+        parse_study({**MINIMAL, **change})
+
+
+@pytest.mark.parametrize("operands", [3, 4])
+def test_the_sizes_of_the_sandbox_are_those_of_its_splits(operands):
+    assert SANDBOX_TEST_PROBLEMS[operands] == len(SandboxCountdown(operands).problems("test"))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"kind": "countdown", "test": 10},
+        {"kind": "table", "path": "x.jsonl", "prompt": "q", "answer": "a", "test": 10},
+    ],
+)
+def test_a_task_has_as_many_test_problems_as_it_says(task):
+    with pytest.raises(StudyFileError, match=r"evaluate\.accuracy\.items is 11.*raise task\.test"):
+        parse_study({**MODELS, "task": task, "evaluate": {"accuracy": {"items": 11}}})
+
+
+# ---------------------------------------------------------------- how faults and overrides read
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("checkpoints.keep=first", "checkpoints.keep: Input should be 'last', or a list"),
+        ("checkpoints.keep=[0]", "checkpoints.keep.0: Input should be greater than 0"),
+        ("seeds=7", "seeds: Input should be a list (given: 7)"),
+    ],
+)
+def test_a_value_of_the_wrong_shape_is_one_fault(tmp_path, override, message):
+    with pytest.raises(StudyFileError) as error:
+        read_study(write(tmp_path, MINIMAL), [override])
+    (line,) = str(error.value).splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize("text", ["name: [", "a: b: c", "name: 2024-13-45", "x: \x01", "x: @a"])
+def test_what_is_wrong_with_yaml_fits_a_line(tmp_path, text):
+    with pytest.raises(StudyFileError, match="not valid YAML: ") as error:
+        read_study(write(tmp_path, text))
+    assert len(str(error.value).splitlines()) == 1
+    assert "<unicode string>" not in str(error.value)
+
+
+def test_the_head_of_a_dotted_override_may_be_an_alias(tmp_path):
+    study = read_study(write(tmp_path, MINIMAL), ["rollout.kind=teacher", "kl.kind=reverse"])
+    assert study.method.rollout.kind == "teacher"
+    assert study.method.divergence.kind == "reverse"
+
+
+@pytest.mark.parametrize("written", ["rollout", "method.rollout", None])
+def test_an_override_replaces_the_levels_of_a_factor_whatever_its_name(tmp_path, written):
+    vary = {"lr": [1e-3], **({written: [{"kind": "student"}]} if written else {})}
+    path = write(tmp_path, {**MINIMAL, "vary": vary})
+    study = read_study(path, ["vary.method.rollout=[{kind: teacher}]"])
+    assert study.vary == {"lr": (1e-3,), written or "method.rollout": ({"kind": "teacher"},)}

@@ -125,3 +125,13 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     with pytest.raises(NonFiniteUpdateError, match=r"optimizer\.lr"):
         student.update(1e-3)
     assert all(torch.equal(before[k], v) for k, v in student.weights().items())
+
+
+@pytest.mark.parametrize(("clip", "advised"), [(1.0, False), (None, True)])
+def test_clipping_is_advised_only_where_it_is_off(clip, advised):
+    student = Student(wrap(llama(0), tokenizer()), Optimizer(clip=clip))
+    _gradient(student, 0)
+    next(student.model.module.parameters()).grad[0] = float("nan")
+    with pytest.raises(NonFiniteUpdateError) as error:
+        student.update(1e-3)
+    assert ("set optimizer.clip" in str(error.value)) == advised

@@ -1,6 +1,7 @@
 """Costs: counted from sizes and tokens, upper bounds of what a run records."""
 
 import json
+import shutil
 
 import pytest
 from fakes import make_study, make_tree, write_result
@@ -8,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fractionate.config.files import parse_study
-from fractionate.study.cost import TokenCounts, estimate, flops_of, forward_flops
+from fractionate.study.cost import TokenCounts, estimate, flops_of, forward_flops, require_disk
 from fractionate.study.dimensions import PUBLISHED, Dimensions, dimensions_of, read_dimensions
+from fractionate.study.errors import StoreFullError
 from fractionate.study.executors import SerialExecutor
 from fractionate.study.plan import make_plan
 from fractionate.study.store import Store
-from fractionate.study.units import human_bytes, human_count
+from fractionate.study.units import counted, human_bytes, human_count
 
 SMALL = Dimensions(
     hidden=4, layers=2, heads=2, kv_heads=1, head_dim=2, intermediate=8, vocabulary=10, tied=True
@@ -184,3 +186,20 @@ def test_bytes_read_well(number, text):
 def test_counts_read_well(number, text):
     assert human_count(number) == text
     assert human_count(number, "FLOP").startswith(text.split()[0])
+
+
+def test_plan_and_refusal_name_the_same_room(tmp_path, monkeypatch):
+    plan = make_plan(make_study(tmp_path / "models"))
+    cost = plan.cost()
+    room = human_bytes(cost.disk_left)
+    usage = shutil.disk_usage(tmp_path)._replace(free=2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(StoreFullError, match=f"need {room} of disk at its peak, with 64.0 MiB"):
+        require_disk(cost, Store(tmp_path / "runs"))
+    assert f"what is to do needs {room} at its peak" in plan.describe()
+    assert "64.0 MiB more kept free" in plan.describe()
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 cells"), (1, "1 cell"), (2, "2 cells")])
+def test_one_thing_is_singular(number, text):
+    assert counted(number, "cell") == text

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import fakes
 import pytest
@@ -316,3 +317,38 @@ def test_a_failed_parent_leaves_the_schedule_without_its_descendants(plan):
     schedule.start(teacher)
     stopped = {stage.key for stage in schedule.fail(teacher, Failure("gone", ""))}
     assert stopped == plan.descendants(teacher.key)
+
+
+def test_what_another_process_finished_was_there(executor, plan, tmp_path):
+    events = Events()
+    outcome = executor.run(plan, tmp_path / "runs", fakes.write_elsewhere, events)
+    found = {stage.key for stage in plan.of_kind("cell")}
+    assert set(outcome.cached) == found
+    assert set(outcome.done) == {stage.key for stage in plan.stages}
+    assert events.names("cached") == {plan.stage(key).name for key in found}
+    assert not events.names("cached") & events.names("done")
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+import fakes
+from fractionate.study.plan import make_plan
+from fractionate.study.pool import ProcessExecutor
+folder = Path({folder!r})
+plan = make_plan(fakes.make_study(folder / "models", seeds=[42]))
+ProcessExecutor(2).run(plan, folder / "runs", fakes.write_result)
+"""
+
+
+def test_a_script_without_a_guard_gets_one_clear_sentence(tmp_path):
+    fakes.make_checkpoints(tmp_path / "models")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(tests=str(Path(fakes.__file__).parent), folder=str(tmp_path)))
+    result = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.returncode == 1
+    assert result.stderr.count('if __name__ == "__main__":') == 1
+    assert result.stderr.count("Traceback") == 1

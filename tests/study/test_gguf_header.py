@@ -80,3 +80,13 @@ def test_a_damaged_file_is_named(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"model\.gguf cannot be read as a GGUF file"):
         read_gguf_header(path)
+
+
+@pytest.mark.parametrize("length", [2**40, 2**63, 2**64 - 1])
+def test_a_length_beyond_the_file_takes_no_memory(tmp_path, length):
+    path = tmp_path / "model.gguf"
+    array = struct.pack("<IQ", 10, length)
+    head = struct.pack("<IQQ", 3, 0, 1)
+    path.write_bytes(b"GGUF" + head + entry("some.array", 9, array))
+    with pytest.raises(ValueError, match="ends too early"):
+        read_gguf_header(path)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from fakes import make_checkpoints, make_study, make_tree
+from fakes import MODEL, make_checkpoints, make_study, make_tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -289,3 +289,40 @@ def test_planning_imports_neither_torch_nor_pandas(tmp_path):
         [sys.executable, "-c", code], input=tree, capture_output=True, text=True, check=True
     )
     assert told.stdout.strip() == "[]"
+
+
+BROKEN_MODELS = {
+    "no JSON": ("config.json", "{", "cannot be read as a model configuration"),
+    "no object": ("config.json", "[]", "no JSON object"),
+    "no heads": (
+        "config.json",
+        json.dumps({**MODEL, "num_attention_heads": 0}),
+        "num_attention_heads is 0",
+    ),
+    "no weights": ("model.safetensors", None, "no weights"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_MODELS)
+@pytest.mark.parametrize("role", ["student", "teacher"])
+def test_a_broken_model_folder_is_refused_by_its_field(tmp_path, role, case):
+    file, content, message = BROKEN_MODELS[case]
+    folder = make_checkpoints(tmp_path, ["student", "teacher"])
+    if content is None:
+        (folder / role / file).unlink()
+    else:
+        (folder / role / file).write_text(content)
+    with pytest.raises(StudyFileError, match=rf"^models\.{role}: .*{message}"):
+        make_plan(of_models(folder / "student", folder / "teacher"))
+
+
+def test_a_broken_gguf_file_is_refused_by_its_field(tmp_path):
+    folder = make_checkpoints(tmp_path, ["student"])
+    (folder / "teacher.gguf").write_bytes(b"junk")
+    with pytest.raises(StudyFileError, match=r"^models\.teacher: .*teacher\.gguf"):
+        make_plan(of_models(folder / "student", folder / "teacher.gguf"))
+
+
+def of_models(student, teacher):
+    models = {"student": str(student), "teacher": str(teacher)}
+    return parse_study({"name": "pair", "models": models})

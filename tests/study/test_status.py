@@ -1,5 +1,7 @@
 """Status: read from the store alone."""
 
+import os
+
 import pytest
 from fakes import make_study, write_result
 
@@ -26,6 +28,7 @@ def break_off(store, stage, error, *, steps=()):
     with store.open_stage(stage) as work:
         for step in steps:
             work.progress(step, 10)
+            os.utime(work.path / "progress.json", (0, 0))  # as if more than a second passed
         raise error
 
 

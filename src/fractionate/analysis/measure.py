@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fractionate.analysis.metrics_table import CHANCE
+from fractionate.analysis.metrics_table import CHANCE, ks
 from fractionate.records import CellResult, EvalRecord, StepRecord, WeightRecord
 from fractionate.rng import stream
 from fractionate.statistics import pass_at_k, wilson_interval
@@ -90,12 +90,6 @@ def pass_values(records: Sequence[EvalRecord], k: int) -> Floats:
     n = np.array([record.samples for record in records])
     c = np.array([record.correct for record in records])
     return np.asarray(pass_at_k(n, c, np.full(n.size, k)), dtype=np.float64)
-
-
-def ks(samples: int) -> list[int]:
-    """1, 2, 4, ... up to the samples, with 10 where the samples are exactly or above it."""
-    powers = [2**i for i in range(samples.bit_length()) if 2**i <= samples]
-    return sorted({*powers, samples, *([10] if samples >= 10 else [])})
 
 
 def _coverage(records: Sequence[EvalRecord], temperature: float) -> Iterator[Value]:

@@ -153,6 +153,12 @@ def describe(name: str) -> Metric:
     raise ValueError(f"there is no metric '{name}'. Metrics: {', '.join(known)}")
 
 
+def ks(samples: int) -> list[int]:
+    """1, 2, 4, ... up to the samples, with 10 where the samples are exactly or above it."""
+    powers = [2**i for i in range(samples.bit_length()) if 2**i <= samples]
+    return sorted({*powers, samples, *([10] if samples >= 10 else [])})
+
+
 def in_points(name: str) -> bool:
     """Whether values are shown in percent, and their differences in points."""
     return describe(name).unit == "share"

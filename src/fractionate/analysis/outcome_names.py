@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from fractionate.analysis.measure import ks
-from fractionate.analysis.metrics_table import CHANCE, FAMILIES, METRICS, describe
+from fractionate.analysis.metrics_table import CHANCE, FAMILIES, METRICS, describe, ks
 from fractionate.config import Evaluate, Study, StudyFileError
 
 _GENERATION = ("completion_rate", "parse_rate", "mean_length", "entropy")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fractionate.cli.errors import BadInputError
+from fractionate.cli.errors import BadInputError, require_writable
 from fractionate.cli.measures import interval, plain, shown
 from fractionate.cli.printing import emit_json, say, table
 from fractionate.cli.running import checked, run_plan
@@ -19,7 +19,23 @@ if TYPE_CHECKING:
     from fractionate.api import Results
     from fractionate.config import Study
 
-_ITEMS, _DRIFT_ITEMS = 200, 64
+_DRIFT_ITEMS = 64
+_FLAGS: Mapping[str, str] = {
+    "models.student": "--student",
+    "models.teacher": "--teacher",
+    "method.rollout": "--rollout",
+    "method.divergence": "--kl",
+    "optimizer.lr": "--lr",
+    "budget.steps": "--steps",
+    "budget.prompts_per_step": "--prompts",
+    "lengths.completion": "--max-tokens",
+    "task.operands": "--operands",
+    "task.test": "--test",
+    "task.grade": "--grade",
+    "task.answer": "--answer",
+    "task": "--task",
+}
+"""Which flag sets a field."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +80,34 @@ def study_of(flags: Flags, overrides: Sequence[str]) -> "Study":
         BadInputError: The task is neither known nor a file.
         StudyFileError: A flag or an override says something impossible; names the field.
     """
-    from fractionate.config import read_study
+    from fractionate.config import StudyFileError, read_study
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "distill.yaml"
         path.write_text(json.dumps(_tree(flags)), encoding="utf-8")  # JSON is YAML
-        return one_cell(read_study(path, overrides), seed=None)
+        try:
+            study = read_study(path, overrides)
+        except StudyFileError as error:
+            faults = [line.removeprefix(f"{path}: ") for line in str(error).splitlines()]
+            lines = [_said_of_flags(fault, overrides) for fault in faults]
+            raise BadInputError("\n".join(lines)) from None
+    return one_cell(study, seed=None)
+
+
+def _said_of_flags(fault: str, overrides: Sequence[str]) -> str:
+    """A fault of a field, with the flag that set the field in front of it."""
+    from fractionate.config import resolve
+
+    field = fault.partition(":")[0]
+    set_by_hand = [resolve(override.partition("=")[0].strip()) for override in overrides]
+    if any(_within(field, path) for path in set_by_hand):
+        return fault
+    flag = next((flag for path, flag in _FLAGS.items() if _within(field, path)), None)
+    return fault if flag is None else f"{flag}: {fault}"
+
+
+def _within(path: str, ancestor: str) -> bool:
+    return path == ancestor or path.startswith(f"{ancestor}.")
 
 
 def one_cell(study: "Study", *, seed: int | None) -> "Study":
@@ -156,10 +194,12 @@ def run(study: "Study", target: Target) -> None:
     from fractionate import api
     from fractionate.cli.exporting import export
 
-    if target.out is not None and target.out.exists():
-        raise BadInputError(f"--out {target.out} exists. Name a new folder")
+    if target.out is not None:
+        if target.out.exists():
+            raise BadInputError(f"--out {target.out} exists. Name a new folder")
+        require_writable(target.out, "--out")
     plan = api.plan(checked(study))
-    results, tally = run_plan(plan, target.store, target.executor)
+    results, tally = run_plan(plan, target.store, target.executor, as_json=target.as_json)
     folder = trained_folder(results, plan.cells[0].name)
     if target.out is not None:
         training = plan.cell_stages[plan.cells[0].name].training

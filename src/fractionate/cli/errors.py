@@ -1,6 +1,8 @@
 """How a command ends: exit codes, and one clear sentence in place of a traceback."""
 
 import contextlib
+import errno
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +61,35 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise BadInputError(f"{path} cannot be written ({reason}). Name another place") from error
+
+
+def require_writable(path: Path, option: str) -> None:
+    """See that a file or folder can be made, before hours of work end at it.
+
+    Args:
+        path: What will be written; nothing is made yet.
+        option: That names it.
+
+    Raises:
+        BadInputError: It cannot.
+    """
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    try:
+        if place.is_dir():
+            with tempfile.TemporaryFile(dir=place):
+                pass
+        elif place == path.absolute():
+            with place.open("ab"):
+                pass
+        else:
+            raise NotADirectoryError(errno.ENOTDIR, f"{place} is a file")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise BadInputError(
+            f"{option} {path} cannot be written ({reason}). Name another place"
+        ) from error
 
 
 def complain(message: str) -> None:

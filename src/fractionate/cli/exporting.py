@@ -1,7 +1,8 @@
 """Taking things out of a store: weights as a Hugging Face folder, records as Parquet."""
 
+import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,28 +16,42 @@ if TYPE_CHECKING:
 RECORDS = ("steps.jsonl", "items.jsonl")
 
 
-def plans_of(store: "Store", file: Path | None) -> list["Plan"]:
+def plans_of(store: "Store", file: Path | None) -> tuple[list["Plan"], list[str]]:
     """The plan of a study file, or of every study that the store was made for.
 
-    A study of the store that can no longer be planned is passed over, and said to be.
+    Returns:
+        The plans, and the studies of the store that can no longer be read or planned.
 
     Raises:
         StudyFileError: The file, or an input that it names, is impossible.
-        StoreError: A copy of a study in the store cannot be read.
     """
     from fractionate import api
     from fractionate.config import StudyFileError
-    from fractionate.study.kept import kept_studies
+    from fractionate.study.kept import kept_studies, unreadable_copies
 
     if file is not None:
-        return [api.plan(api.load_study(file))]
+        return [api.plan(api.load_study(file))], []
     plans: list[Plan] = []
+    passed_over = [Path(copy).stem for copy in unreadable_copies(store)]
     for name, study in kept_studies(store).items():
         try:
             plans.append(api.plan(study))
-        except StudyFileError as error:
-            note(f"note: the study {name} is passed over: {error}")
-    return plans
+        except StudyFileError:
+            passed_over.append(name)
+    return plans, passed_over
+
+
+@contextlib.contextmanager
+def mentioning(passed_over: Sequence[str]) -> Generator[None]:
+    """Around a look-up: if it finds nothing, say which studies were not looked into."""
+    from fractionate.study.errors import StoreError
+
+    try:
+        yield
+    except (BadInputError, StoreError):
+        if passed_over:
+            note(f"note: not looked into, for they cannot be planned: {', '.join(passed_over)}")
+        raise
 
 
 def find_cell(name: str, plans: "Sequence[Plan]") -> "CellStages | None":

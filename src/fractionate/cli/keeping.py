@@ -52,7 +52,10 @@ def replay(key: Key, *, store: StoreFolder = DEFAULT_STORE, study: OfStudy = Non
     if found.differs:
         complain(f"different: {stage.kind}/{stage.short}: {found.differs}")
         raise fail()
-    say(f"identical: {stage.kind}/{stage.short}, {found.files} files ({stage.name})")
+    from fractionate.study.units import counted
+
+    files = counted(found.files, "file")
+    say(f"identical: {stage.kind}/{stage.short}, {files} ({stage.name})")
 
 
 def verify(*, store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> None:
@@ -67,7 +70,9 @@ def verify(*, store: StoreFolder = DEFAULT_STORE, as_json: AsJson = False) -> No
     else:
         for problem in wrong.values():
             complain(problem)
-        say(f"{len(problems) - len(wrong)} of {len(problems)} stages are whole")
+        from fractionate.study.units import counted
+
+        say(f"{len(problems) - len(wrong)} of {counted(len(problems), 'stage')} whole")
     if wrong:
         note("run the study again: what is corrupt is set aside and computed again, nothing else")
         raise fail()
@@ -101,9 +106,11 @@ def export(
     from fractionate.cli import exporting
 
     place = opened(store)
-    cell = exporting.find_cell(what, exporting.plans_of(place, study))
+    plans, passed_over = exporting.plans_of(place, study)
+    cell = exporting.find_cell(what, plans)
     if cell is None:
-        folders = [Path(place.show(what)["folder"])]
+        with exporting.mentioning(passed_over):
+            folders = [Path(place.show(what)["folder"])]
     else:
         keys = (cell.training, *cell.evaluations.values())
         if not place.is_done(cell.training):
@@ -122,7 +129,7 @@ def gc(
     """Remove from the store what none of these studies needs."""
     from fractionate import api
     from fractionate.study.kept import forget_studies
-    from fractionate.study.units import human_bytes
+    from fractionate.study.units import counted, human_bytes
 
     place = opened(store)
     plans = [api.plan(api.load_study(file)) for file in files]
@@ -131,11 +138,12 @@ def gc(
         names, size = _removable(place, {key[:16] for key in keep})
         for name in names:
             say(name)
-        say(f"{len(names)} results, {human_bytes(size)}, would go. Give --yes to remove them")
+        found = f"{counted(len(names), 'result')}, {human_bytes(size)}"
+        say(f"{found}, would go. Give --yes to remove them")
         return
     removed = place.gc(keep)
     forget_studies(place, {plan.study.name for plan in plans})
-    say(f"removed {len(removed.names)} results, {human_bytes(removed.bytes)}")
+    say(f"removed {counted(len(removed.names), 'result')}, {human_bytes(removed.bytes)}")
 
 
 def _removable(store: "Store", kept: set[str]) -> tuple[list[str], int]:

@@ -40,16 +40,18 @@ def find_stage(key: str, store: "Store", file: Path | None) -> "Stage":
         BadInputError: No study knows it.
         StoreError: It is not finished, or the key is ambiguous.
     """
-    from fractionate.cli.exporting import plans_of
+    from fractionate.cli.exporting import mentioning, plans_of
 
     full = str(store.show(key)["key"])
-    for plan in plans_of(store, file):
+    plans, passed_over = plans_of(store, file)
+    for plan in plans:
         if full in plan.by_key:
             return plan.stage(full)
-    raise BadInputError(
-        f"no study of {store.root} has the stage {full[:16]}: its configuration or its inputs have "
-        "changed since. Name the study file with --study"
-    )
+    with mentioning(passed_over):
+        raise BadInputError(
+            f"no study of {store.root} has the stage {full[:16]}: its configuration or its inputs "
+            "have changed since. Name the study file with --study"
+        )
 
 
 def replay(stage: "Stage", store: "Store", run_stage: RunStage, report: Report) -> Replay:

@@ -15,7 +15,7 @@ from fractionate.cli.options import (
     Overrides,
     StoreFolder,
 )
-from fractionate.cli.printing import emit_json, say
+from fractionate.cli.printing import emit_json, note, say
 from fractionate.cli.running import write_report
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ def opened(source: Path, store: Path, overrides: list[str] | None) -> "Results":
         BadInputError: Nothing of the study is finished.
     """
     from fractionate import api
-    from fractionate.study.kept import only_study
+    from fractionate.study.kept import only_study, unreadable_copies
     from fractionate.study.store import Store
 
     if source.is_dir():
         place = Store(source)
         plan = api.plan(only_study(place))
+        for copy in unreadable_copies(place):
+            note(f"note: {copy} cannot be read as a study. Remove it")
     else:
         place = Store(store)
         plan = api.plan(api.load_study(source, overrides or ()))
@@ -68,10 +70,12 @@ def complete() -> Iterator[None]:
     try:
         yield
     except IncompleteStudyError as error:
-        missing = ", ".join(error.missing)
+        n = len(error.missing)
+        cells = "1 cell is" if n == 1 else f"{n} cells are"
         raise BadInputError(
-            f"{len(error.missing)} cells are missing: {missing}. Run the study again to finish "
-            "them, or give --allow-missing to use the seeds that are complete"
+            f"{cells} missing: {', '.join(error.missing)}. Run the study again to finish "
+            f"{'it' if n == 1 else 'them'}, or give --allow-missing to use the seeds that are "
+            "complete"
         ) from None
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fractionate.cli.errors import BadInputError, fail, from_the_user, writing
-from fractionate.cli.printing import note
+from fractionate.cli.errors import BadInputError, fail, from_the_user, require_writable, writing
+from fractionate.cli.printing import emit_json, note
 from fractionate.cli.progress import RunDisplay, Tally
 
 if TYPE_CHECKING:
@@ -46,8 +46,16 @@ def checked(study: "Study") -> "Study":
     return study
 
 
-def run_plan(plan: "Plan", store: Path, executor: str) -> tuple["Results", Tally]:
+def run_plan(
+    plan: "Plan", store: Path, executor: str, *, as_json: bool = False
+) -> tuple["Results", Tally]:
     """Run a plan with progress; a copy of the study stays in the store.
+
+    Args:
+        plan: What to run.
+        store: Folder of the results.
+        executor: "serial" or "process:N".
+        as_json: Print the one JSON document of the command also if a stage failed.
 
     Raises:
         typer.Exit: A stage failed; what there is to say has been said.
@@ -68,6 +76,8 @@ def run_plan(plan: "Plan", store: Path, executor: str) -> tuple["Results", Tally
         except api.StageFailedError:
             display.__exit__(None, None, None)
             note(failures(display.tally, store))
+            if as_json:
+                emit_json({"study": plan.study.name, "store": store, **display.tally.to_dict()})
             raise fail() from None
         except KeyboardInterrupt:
             raise KeyboardInterrupt(interruption(display.tally, store)) from None
@@ -76,17 +86,19 @@ def run_plan(plan: "Plan", store: Path, executor: str) -> tuple["Results", Tally
 
 def failures(tally: Tally, store: Path) -> str:
     """What failed, why, and how to go on."""
+    from fractionate.study.units import counted
+
     counts = (
-        f"{tally.done} stages computed, {tally.cached} were there, {len(tally.failed)} failed, "
-        f"{len(tally.not_run)} not run because of them"
+        f"{counted(tally.done, 'stage')} computed, {tally.cached} were there, "
+        f"{len(tally.failed)} failed, {len(tally.not_run)} not run because of them"
     )
     lines = [counts]
     for name, (error, file) in tally.failed.items():
         lines += [f"failed: {name}", f"  {error}"]
         lines += [f"  traceback: {file}"] if file.is_file() else []
     lines.append(
-        f"What is finished stays in {store}. Mend the cause and give the same command again: it "
-        "goes on where it stopped"
+        f"What is finished stays in {store}. First mend the cause; after the mend, give the same "
+        "command again: it goes on where it stopped"
     )
     return "\n".join(lines)
 
@@ -102,8 +114,11 @@ def interruption(tally: Tally, store: Path) -> str:
 
 def success(plan: "Plan", tally: Tally, store: Path) -> str:
     """That a run went well, in one line."""
+    from fractionate.study.units import counted
+
+    cells = "1 cell" if len(plan.cells) == 1 else f"all {len(plan.cells)} cells"
     return (
-        f"{plan.study.name}: all {len(plan.cells)} cells done, {tally.done} stages computed, "
+        f"{plan.study.name}: {cells} done, {counted(tally.done, 'stage')} computed, "
         f"{tally.cached} were there. Store: {store}"
     )
 
@@ -132,7 +147,20 @@ def write_report(results: "Results", out: Path | None, *, allow_missing: bool = 
     return path
 
 
-def report_path(out: Path | None, store: Path, name: str) -> Path:
+def require_report_place(out: Path | None, store: Path, name: str, option: str) -> None:
+    """Refuse a place for a report that cannot be written to, before the run.
+
+    Raises:
+        BadInputError: It cannot; names the option.
+    """
+    if out is not None:
+        path = report_path(out, store, name, option)
+        if path.is_dir():
+            raise BadInputError(f"{option} {path} is a folder. Name another file")
+        require_writable(path, option)
+
+
+def report_path(out: Path | None, store: Path, name: str, option: str = "-o") -> Path:
     """The file that a report goes to.
 
     Raises:
@@ -143,5 +171,7 @@ def report_path(out: Path | None, store: Path, name: str) -> Path:
     if out.suffix.lower() in (".html", ".htm"):
         return out
     if out.is_file():
-        raise BadInputError(f"-o {out} is a file. Name a folder, or a file that ends in .html")
+        raise BadInputError(
+            f"{option} {out} is a file. Name a folder, or a file that ends in .html"
+        )
     return out / f"{name}.html"

@@ -30,7 +30,16 @@ def sandbox_folder(name: str) -> Path | None:
 
 
 def located(name: str) -> str:
-    """A model as the library takes it: a folder, a .gguf file or a hub id."""
+    """A model as the library takes it: a folder, a .gguf file or a hub id.
+
+    Raises:
+        BadInputError: It is spelt as a path, and nothing is there.
+    """
+    if not is_path(name) and (name.startswith((".", "/", "~")) or name.endswith(("/", ".gguf"))):
+        raise BadInputError(
+            f"there is no folder or file {name}. Name a model folder, a .gguf file or a hub id "
+            "(owner/name)"
+        )
     folder = sandbox_folder(name)
     return str(folder if folder is not None else Path(name).expanduser() if is_path(name) else name)
 

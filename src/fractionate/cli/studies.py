@@ -16,8 +16,14 @@ from fractionate.cli.options import (
     StudyFile,
 )
 from fractionate.cli.places import shipped_study, template
-from fractionate.cli.printing import emit_json, say
-from fractionate.cli.running import planned, run_plan, success, write_report
+from fractionate.cli.printing import emit_json, note, say
+from fractionate.cli.running import (
+    planned,
+    require_report_place,
+    run_plan,
+    success,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from fractionate.study.plan import Plan
@@ -39,6 +45,7 @@ def demo(
 ) -> None:
     """Run the sandbox study end to end and write its report."""
     plan = planned(shipped_study("smoke" if smoke else "demo"), None)
+    require_report_place(out, store, plan.study.name, "-o")
     results, tally = run_plan(plan, store, executor)
     say(success(plan, tally, store))
     say(f"report: {write_report(results, out)}")
@@ -81,7 +88,10 @@ def _with_models(text: str, student: str, teacher: str) -> str:
 def check(file: StudyFile, *, overrides: Overrides = None) -> None:
     """Check a study file without running anything: fields, levels, cells and input files."""
     plan = planned(file, overrides)
-    say(f"ok: {file}: {len(plan.cells)} cells, {len(plan.stages)} stages")
+    from fractionate.study.units import counted
+
+    cells, stages = counted(len(plan.cells), "cell"), counted(len(plan.stages), "stage")
+    say(f"ok: {file}: {cells}, {stages}")
 
 
 def plan(
@@ -111,7 +121,8 @@ def run(
 ) -> None:
     """Run a study, or go on with it: only what the store lacks is computed."""
     made = planned(file, overrides)
-    results, tally = run_plan(made, store, executor)
+    require_report_place(report, store, made.study.name, "--report")
+    results, tally = run_plan(made, store, executor, as_json=as_json)
     written = None if report is None else write_report(results, report)
     if as_json:
         emit_json({"study": made.study.name, "store": store, "report": written, **tally.to_dict()})
@@ -137,6 +148,8 @@ def status(
     made = api.plan(api.load_study(file, overrides or ()))
     if watch and as_json:
         raise BadInputError("--watch prints again and again, --json once. Choose one")
+    if not store.exists():
+        note(f"note: there is no store {store}. Name it with --store, or run the study first")
     if watch:
         _watch(made, store)
         return

@@ -1,6 +1,7 @@
 """Reading study files: YAML in, a validated Study out, one clear error in between."""
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -11,6 +12,8 @@ from pydantic_core import ErrorDetails
 
 from fractionate.config.study import Study
 from fractionate.config.vary import Plain, dotted_get, dotted_set, resolve
+
+_CHOICE = re.compile(r"(literal|tuple|dict|list|constrained-\w+)(\[.*\])?|int|float|str|bool|none")
 
 
 class StudyFileError(ValueError):
@@ -23,7 +26,8 @@ def read_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     Args:
         path: YAML file. Relative paths inside it are taken from its folder.
         overrides: `dotted.path=value` with the value in YAML, applied before validation; the
-            aliases `rollout`, `kl` and `lr` work.
+            aliases `rollout`, `kl` and `lr` work. `vary.method.rollout` is the factor
+            `method.rollout` of `vary`, however the file writes it.
 
     Raises:
         StudyFileError: The file is missing, is not YAML, or says something impossible.
@@ -34,7 +38,7 @@ def read_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         name, equals, text = override.partition("=")
         if not equals:
             raise StudyFileError(f"override '{override}': write it as field=value")
-        tree = dotted_set(tree, resolve(name.strip()), _parse_yaml(text, f"override '{override}'"))
+        tree = _overridden(tree, name.strip(), _parse_yaml(text, f"override '{override}'"))
     return parse_study(_anchor_paths(tree, path.parent), source=str(path))
 
 
@@ -47,8 +51,18 @@ def parse_study(tree: Mapping[str, Any], *, source: str = "study") -> Study:
     try:
         return Study.model_validate(tree)
     except ValidationError as error:
-        lines = [_explain(detail) for detail in error.errors(include_url=False)]
+        lines = _explained(error.errors(include_url=False))
         raise StudyFileError("\n".join(f"{source}: {line}" for line in lines)) from None
+
+
+def _overridden(tree: dict[str, Any], name: str, value: Plain) -> dict[str, Any]:
+    head, _, factor = name.partition(".")
+    if head != "vary" or not factor:
+        return dotted_set(tree, resolve(name), value)
+    given: Plain = tree.get("vary")
+    levels = cast(dict[str, Any], given) if isinstance(given, dict) else {}
+    written = (key for key in levels if resolve(str(key)) == resolve(factor))
+    return {**tree, "vary": {**levels, next(written, factor): value}}
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -87,7 +101,24 @@ def _parse_yaml(text: str, source: str) -> Plain:
     try:
         return yaml.load(text, Loader=_StrictLoader)  # a SafeLoader underneath
     except yaml.YAMLError as error:
+        raise StudyFileError(f"{source}: not valid YAML: {_yaml_fault(error)}") from None
+    except ValueError as error:  # of a scalar, e.g. the date 2024-13-01
         raise StudyFileError(f"{source}: not valid YAML: {error}") from None
+
+
+def _yaml_fault(error: yaml.YAMLError) -> str:
+    """What is wrong and where, in one line."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        begun = error.context_mark
+        context = f" ({error.context}" if error.context else ""
+        if context and begun is not None:
+            context += f" that begins in line {begun.line + 1}"
+        return f"{where}{error.problem or 'unreadable'}{context + ')' if context else ''}"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"position {error.position}: {error.reason}"
+    return " ".join(str(error).split())
 
 
 def _anchor_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -109,9 +140,51 @@ def _anchor_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     return tree
 
 
+def _explained(details: Sequence[ErrorDetails]) -> list[str]:
+    """One line per fault: what the alternatives of one value say of it is one fault."""
+    choices: dict[str, list[ErrorDetails]] = {}
+    for detail in details:
+        if any(_is_choice(part) for part in detail["loc"]):
+            choices.setdefault(_field(detail), []).append(detail)
+    lines: dict[str, None] = {}
+    for detail in details:
+        field = _field(detail)
+        inner = any(other.startswith(f"{field}.") for other in choices)
+        if field in choices and not inner:
+            lines[_joined(choices[field])] = None
+        elif field not in choices:
+            lines[_explain(detail)] = None
+    return list(lines)
+
+
+def _joined(details: Sequence[ErrorDetails]) -> str:
+    """Faults of one value under all its alternatives: `'last', or a list (given: 'first')`."""
+    first, *others = dict.fromkeys(_message(detail) for detail in details)
+    rest = [message.removeprefix("Input should be ") for message in others]
+    return f"{_field(details[0])}: {', or '.join([first, *rest])}{_given(details[0])}"
+
+
+def _field(detail: ErrorDetails) -> str:
+    kept = [part for part in detail["loc"] if not (_is_union_tag(part) or _is_choice(part))]
+    return ".".join(str(part) for part in kept) or "study"
+
+
+def _message(detail: ErrorDetails) -> str:
+    return detail["msg"].removeprefix("Value error, ").replace("valid tuple", "list")
+
+
+def _given(detail: ErrorDetails) -> str:
+    given = detail.get("input")
+    return f" (given: {given!r})" if isinstance(given, str | int | float | bool | None) else ""
+
+
+def _is_choice(part: int | str) -> bool:
+    """An alternative of a union without kinds, which no file spells out: `tuple[int, ...]`."""
+    return isinstance(part, str) and _CHOICE.fullmatch(part) is not None
+
+
 def _explain(detail: ErrorDetails) -> str:
-    location = [part for part in detail["loc"] if not _is_union_tag(part)]
-    field = ".".join(str(part) for part in location) or "study"
+    field = _field(detail)
     if detail["type"] == "extra_forbidden":
         return f"{field}: unknown field.{_suggestion(detail['loc'])}"
     if detail["type"] == "missing":
@@ -122,12 +195,8 @@ def _explain(detail: ErrorDetails) -> str:
         return f"{field}.kind: unknown kind '{context.get('tag')}'. Kinds: {kinds}"
     if detail["type"] == "union_tag_not_found":
         return f"{field}.kind: this field is required: it says which alternative is meant"
-    message = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] == "value_error":
-        return f"{field}: {message}"
-    given = detail.get("input")
-    shown = f" (given: {given!r})" if isinstance(given, str | int | float | bool | None) else ""
-    return f"{field}: {message}{shown}"
+    shown = "" if detail["type"] == "value_error" else _given(detail)
+    return f"{field}: {_message(detail)}{shown}"
 
 
 def _is_union_tag(part: int | str) -> bool:

@@ -1,6 +1,6 @@
 """A study file: one base configuration, the factors that vary, and what is measured."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ from fractionate.config.base import Config
 from fractionate.config.measure import Diagnostics, Evaluate
 from fractionate.config.method import Dtype, Method, Optimizer
 from fractionate.config.task import CountdownTask, Task
-from fractionate.config.vary import ALIASES, Level, dotted_get
+from fractionate.config.vary import Level, dotted_get, resolve
 
 # ---------------------------------------------------------------- who teaches whom
 
@@ -30,6 +30,10 @@ class SandboxWorld(Config):
     students: Literal["components", "latent", "naive"] = "components"
     bases: PositiveInt = 3
     checkpoints: Path | None = None
+
+
+SANDBOX_TEST_PROBLEMS: Mapping[int, int] = {3: 659, 4: 9225}
+"""Problems in the test split of the sandbox's Countdown, by number of operands."""
 
 
 class TeacherContext(Config):
@@ -205,7 +209,7 @@ class Study(Config):
 
     @model_validator(mode="after")
     def _whole(self) -> "Study":
-        for rule in (_one_pair, _sandbox_task, _factors, _seeds, _steps, _hypotheses, _data):
+        for rule in _RULES:
             rule(self)
         return self
 
@@ -244,7 +248,7 @@ def _factors(study: Study) -> None:
     base = study.model_dump(mode="python")
     seen: set[str] = set()
     for factor, levels in study.vary.items():
-        path = ALIASES.get(factor, factor)
+        path = resolve(factor)
         dotted_get(base, path, where=f"vary.{factor}")
         head = path.split(".")[0]
         if head not in ("method", "optimizer", "budget"):
@@ -278,11 +282,11 @@ def _steps(study: Study) -> None:
 
 
 def _hypotheses(study: Study) -> None:
-    factors = {ALIASES.get(name, name) for name in study.vary}
+    factors = {resolve(name) for name in study.vary}
     for i, hypothesis in enumerate(study.hypotheses):
         within = hypothesis.within or ()
         for name in (hypothesis.factor, *((within,) if isinstance(within, str) else within)):
-            if ALIASES.get(name, name) not in factors:
+            if resolve(name) not in factors:
                 raise ValueError(
                     f"hypotheses[{i}] speaks of '{name}', which this study does not vary. "
                     f"Factors: {', '.join(sorted(factors)) or 'none'}"
@@ -293,7 +297,7 @@ def _data(study: Study) -> None:
     needs = [study.method.rollout.kind] + [
         str(level["kind"])
         for factor, levels in study.vary.items()
-        if ALIASES.get(factor, factor) == "method.rollout"
+        if resolve(factor) == "method.rollout"
         for level in levels
         if isinstance(level, Mapping) and "kind" in level
     ]
@@ -302,3 +306,45 @@ def _data(study: Study) -> None:
             "method.rollout 'dataset' trains on completions of the dataset, but task.completion "
             "names no column. Set task.completion"
         )
+
+
+def _items(study: Study) -> None:
+    """More items than the test split holds would show only when the first model is measured."""
+    evaluate, task = study.evaluate, study.task
+    if study.world is not None and task.kind == "countdown":
+        held = SANDBOX_TEST_PROBLEMS[task.operands]
+    else:
+        held = task.test
+    wanted = {
+        "accuracy": evaluate.accuracy and evaluate.accuracy.items,
+        "coverage": evaluate.coverage and evaluate.coverage.items,
+        "drift": evaluate.drift and evaluate.drift.items,
+    }
+    for name, items in wanted.items():
+        if items and items > held:
+            more = ", or raise task.test" if study.world is None else ""
+            raise ValueError(
+                f"evaluate.{name}.items is {items}, but the test split holds {held} problems. "
+                f"Set evaluate.{name}.items: {held}{more}"
+            )
+    harder = evaluate.harder
+    if study.world is not None and harder is not None:
+        held = SANDBOX_TEST_PROBLEMS[harder.operands]
+        if harder.items > held:
+            raise ValueError(
+                f"evaluate.harder.items is {harder.items}, but the sandbox's test split of "
+                f"{harder.operands} operands holds {held} problems. Set evaluate.harder.items: "
+                f"{held}"
+            )
+
+
+_RULES: tuple[Callable[[Study], None], ...] = (
+    _one_pair,
+    _sandbox_task,
+    _factors,
+    _seeds,
+    _steps,
+    _hypotheses,
+    _data,
+    _items,
+)

@@ -14,8 +14,9 @@ ALIASES: Mapping[str, str] = {
 
 
 def resolve(factor: str) -> str:
-    """The dotted path that a factor name means."""
-    return ALIASES.get(factor, factor)
+    """The dotted path that a factor name means: `rollout.kind` is `method.rollout.kind`."""
+    head, dot, rest = factor.partition(".")
+    return f"{ALIASES.get(head, head)}{dot}{rest}"
 
 
 def dotted_get(tree: Mapping[str, Any], path: str, *, where: str) -> Plain:

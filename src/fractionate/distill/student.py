@@ -90,12 +90,13 @@ class Student:
         """
         gradients = {n: p.grad for n, p in self._compute.items() if p.grad is not None}
         norm = float(_global_norm(list(gradients.values())))
-        if not norm < float("inf"):
-            raise NonFiniteUpdateError(
-                f"the gradient norm is {norm} at learning rate {lr:g}. Lower optimizer.lr, set "
-                "optimizer.clip, or look at the last records of this cell"
-            )
         clip = self.optimizer.clip
+        if not norm < float("inf"):
+            clipping = ", set optimizer.clip" if clip is None else ""
+            raise NonFiniteUpdateError(
+                f"the gradient norm is {norm} at learning rate {lr:g}. Lower optimizer.lr"
+                f"{clipping}, or look at the last records of this cell"
+            )
         coefficient = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
         for name, tensor in self._updated.items():
             gradient = gradients.get(name)

@@ -25,7 +25,7 @@ _STEP_RECORD, _ITEM_RECORD = 1024, 512
 """Bytes of one line of records, generously."""
 _LOGIT_ROWS = 1024
 """Positions whose logits exist at once in the fused loss."""
-_FREE_RESERVE = 64 * 2**20
+FREE_RESERVE = 64 * 2**20
 """Bytes of disk that a run leaves free."""
 
 
@@ -207,7 +207,7 @@ def estimate(stages: Sequence[Stage], store: Store | None = None) -> PlanCost:
 
 
 def require_disk(cost: PlanCost, store: Store) -> None:
-    """Refuse a run whose results may not fit.
+    """Refuse a run whose results may not fit; one with nothing left to do needs no room.
 
     Raises:
         StoreFullError: The disk has less room than the plan may need.
@@ -215,11 +215,12 @@ def require_disk(cost: PlanCost, store: Store) -> None:
     folder = store.root.absolute()
     while not folder.exists():
         folder = folder.parent
-    free, needed = shutil.disk_usage(folder).free, cost.disk_left + _FREE_RESERVE
-    if needed > free:
+    free = shutil.disk_usage(folder).free
+    if cost.left and cost.disk_left + FREE_RESERVE > free:
         raise StoreFullError(
-            f"this run may need {human_bytes(needed)} of disk, and {folder} has "
-            f"{human_bytes(free)} left. Nothing was started. Make room, name another store, keep "
+            f"this run may need {human_bytes(cost.disk_left)} of disk at its peak, with "
+            f"{human_bytes(FREE_RESERVE)} more kept free, and {folder} has {human_bytes(free)} "
+            "left. Nothing was started. Make room, name another store, keep "
             "fewer checkpoints (checkpoints.keep), or lower lengths.completion"
         )
 

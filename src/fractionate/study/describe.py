@@ -3,9 +3,9 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from fractionate.study.cost import PlanCost, StageCost
+from fractionate.study.cost import FREE_RESERVE, PlanCost, StageCost
 from fractionate.study.keys import STAGE_VERSIONS
-from fractionate.study.units import human_bytes, human_count
+from fractionate.study.units import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from fractionate.study.plan import Plan
@@ -52,7 +52,7 @@ def _cells(plan: "Plan") -> list[str]:
         for path, label in cell.factors.items():
             levels.setdefault(path, {})[label] = None
     sizes = [str(len(labels)) for labels in levels.values()] + [str(len(study.seeds))]
-    lines = [f"study {study.name}: {len(plan.cells)} cells ({' x '.join(sizes)})"]
+    lines = [f"study {study.name}: {counted(len(plan.cells), 'cell')} ({' x '.join(sizes)})"]
     lines += [f"  {path}: {', '.join(labels)}" for path, labels in levels.items()]
     lines.append(f"  seeds: {', '.join(str(seed) for seed in study.seeds)}")
     for hypothesis in study.hypotheses:
@@ -88,11 +88,20 @@ def _cost(cost: PlanCost) -> list[str]:
         f"  tokens: {counts}",
         f"  operations: {work}, {work_left} to do",
         f"  memory: about {human_bytes(cost.memory)} per worker",
-        f"  disk: {human_bytes(cost.disk)}, {human_bytes(cost.disk_left)} to do",
+        f"  disk: {human_bytes(cost.disk)} of results in all; {_disk_left(cost)}",
     ]
     if cost.unknown:
         lines.append(f"  not counted: models of unknown size ({', '.join(cost.unknown)})")
     return lines
+
+
+def _disk_left(cost: PlanCost) -> str:
+    if not cost.left:
+        return "nothing to do"
+    return (
+        f"what is to do needs {human_bytes(cost.disk_left)} at its peak, scratch included, and "
+        f"{human_bytes(FREE_RESERVE)} more kept free"
+    )
 
 
 def plain(plan: "Plan", cost: PlanCost) -> dict[str, Any]:
@@ -117,6 +126,7 @@ def plain(plan: "Plan", cost: PlanCost) -> dict[str, Any]:
             "memory_bytes": cost.memory,
             "disk_bytes": cost.disk,
             "disk_bytes_left": cost.disk_left,
+            "disk_bytes_reserve": FREE_RESERVE if cost.left else 0,
             "unknown_models": list(cost.unknown),
         },
     }

@@ -15,6 +15,8 @@ _SIZES = (
     "intermediate_size",
     "vocab_size",
 )
+_OPTIONAL = ("num_key_value_heads", "head_dim")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 
 
 @dataclass(frozen=True)
@@ -95,18 +97,42 @@ def dimensions_of(source: str) -> Dimensions | None:
     return PUBLISHED.get(source.removesuffix("-Instruct"))
 
 
+def require_weights(source: str) -> None:
+    """Refuse a model folder without any file of weights; files and hub ids pass.
+
+    Raises:
+        ValueError: The folder has none; names it.
+    """
+    folder = Path(source)
+    if folder.is_dir() and not any(True for ending in _WEIGHTS for _ in folder.glob(ending)):
+        raise ValueError(
+            f"{folder} has a config.json but no weights (*.safetensors or *.bin). Save the model "
+            "there with save_pretrained, or finish its download"
+        )
+
+
 def read_dimensions(path: Path) -> Dimensions | None:
     """Sizes from a Hugging Face `config.json`; none if it is no Llama-like configuration.
 
     Raises:
-        ValueError: The file is missing or no JSON; names it.
+        ValueError: The file is missing, no JSON object, or gives an impossible size; names it.
     """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as a model configuration ({error})") from None
-    sizes = cast("dict[str, Any]", config) if isinstance(config, dict) else {}
-    return _from_config(sizes) if all(isinstance(sizes.get(n), int) for n in _SIZES) else None
+    if not isinstance(config, dict):
+        raise ValueError(  # noqa: TRY004 - the file is wrong, whatever it holds
+            f"{path} cannot be read as a model configuration (it is no JSON object)"
+        )
+    sizes = cast("dict[str, Any]", config)
+    if not all(isinstance(sizes.get(name), int) for name in _SIZES):
+        return None
+    for name in (*_SIZES, *_OPTIONAL):
+        size = sizes.get(name)
+        if size is not None and (not isinstance(size, int) or size < 1):
+            raise ValueError(f"{path}: {name} is {size!r}, which is no size of a model")
+    return _from_config(sizes)
 
 
 def _from_config(config: Mapping[str, Any]) -> Dimensions:

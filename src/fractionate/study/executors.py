@@ -17,7 +17,6 @@ from fractionate.study.execution import (
     RunStage,
     name_of,
     open_schedule,
-    outcome_of,
     run_guarded,
     settle,
     sigterm_interrupts,
@@ -25,7 +24,7 @@ from fractionate.study.execution import (
 )
 from fractionate.study.keys import Stage
 from fractionate.study.plan import Plan
-from fractionate.study.pool import ProcessExecutor
+from fractionate.study.pool import FoundElsewhere, ProcessExecutor
 from fractionate.study.schedule import Schedule
 from fractionate.study.store import Store
 
@@ -43,7 +42,7 @@ class SerialExecutor:
     ) -> Outcome:
         """See `Executor.run`."""
         name = name_of(run_stage)
-        tell = progress or silent
+        tell = FoundElsewhere(progress or silent)
         schedule, store = open_schedule(plan, store_root, tell)
         with sigterm_interrupts():
             try:
@@ -51,8 +50,8 @@ class SerialExecutor:
                     schedule.start(stage)
                     _run_here(stage, store, name, schedule, tell)
             except KeyboardInterrupt:
-                raise InterruptedRunError(outcome_of(schedule, interrupted=True)) from None
-        return outcome_of(schedule)
+                raise InterruptedRunError(tell.outcome(schedule, interrupted=True)) from None
+        return tell.outcome(schedule)
 
 
 def _run_here(

@@ -4,6 +4,7 @@ Layout: magic, version, number of tensors, number of entries; then the entries (
 and the tensors (name, shape, type, offset), all little-endian.
 """
 
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,8 @@ def read_gguf_header(path: Path) -> GgufHeader:
     try:
         with path.open("rb") as file:
             return _read(file)
+    except RecursionError:
+        raise ValueError(f"{path} cannot be read as a GGUF file (arrays of arrays)") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as a GGUF file ({error})") from None
 
@@ -76,10 +79,9 @@ def _format(kind: int) -> str:
 
 
 def _exactly(file: BinaryIO, n: int) -> bytes:
-    content = file.read(n)
-    if len(content) != n:
+    if n > os.fstat(file.fileno()).st_size - file.tell():  # before memory is asked for
         raise ValueError("it ends too early")
-    return content
+    return file.read(n)
 
 
 def _one(file: BinaryIO, kind: str) -> int:

@@ -1,11 +1,12 @@
 """The studies that a store was made for: `<root>/studies/<name>.json`, resolved, one each."""
 
+import contextlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from pathlib import Path
 from typing import Any
 
-from fractionate.config import Study, StudyFileError
+from fractionate.config import Study
 from fractionate.config.files import parse_study
 from fractionate.study.store import Store, StoreError
 from fractionate.study.workspace import write_whole
@@ -31,21 +32,45 @@ def keep_study(study: Study, store: Store) -> Path:
     return path
 
 
-def kept_studies(store: Store) -> dict[str, Study]:
-    """The studies of a store by name.
+@contextlib.contextmanager
+def keeping(study: Study, store: Store) -> Generator[None]:
+    """Keep a copy of a study while it runs, and after; a run that is refused leaves none.
 
     Raises:
-        StoreError: A copy cannot be read.
+        StoreError: The store cannot be written to.
     """
-    found: dict[str, Study] = {}
+    path = store.root / "studies" / f"{study.name}.json"
+    before = None
+    with contextlib.suppress(OSError, ValueError):
+        before = path.read_text(encoding="utf-8")
+    keep_study(study, store)
+    try:
+        yield
+    except Exception:  # an interruption is none: its work stays, and so does the copy
+        if before is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_whole(path, before)
+        raise
+
+
+def kept_studies(store: Store) -> dict[str, Study]:
+    """The studies of a store by name; a copy that cannot be read is left out."""
+    return {study.name: study for study in _copies(store).values() if isinstance(study, Study)}
+
+
+def unreadable_copies(store: Store) -> tuple[str, ...]:
+    """Files of the copies that cannot be read."""
+    return tuple(str(path) for path, study in _copies(store).items() if study is None)
+
+
+def _copies(store: Store) -> dict[Path, Study | None]:
+    """Every copy; of one that cannot be read, nothing."""
+    found: dict[Path, Study | None] = {}
     for path in sorted((store.root / "studies").glob("*.json")):
-        try:
-            study = parse_study(json.loads(path.read_text(encoding="utf-8")), source=str(path))
-        except StudyFileError as error:
-            raise StoreError(f"{error}. Run the study again, or remove the file") from None
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{path} cannot be read ({error}). Remove it") from None
-        found[study.name] = study
+        found[path] = None
+        with contextlib.suppress(OSError, ValueError):
+            found[path] = parse_study(json.loads(path.read_text(encoding="utf-8")))
     return found
 
 
@@ -59,9 +84,11 @@ def only_study(store: Store) -> Study:
     if len(studies) == 1:
         return next(iter(studies.values()))
     if not studies:
+        broken = unreadable_copies(store)
+        which = f" that can be read ({', '.join(broken)})" if broken else ""
         raise StoreError(
-            f"{store.root} holds no copy of a study. Name the study file, and the store with "
-            "--store"
+            f"{store.root} holds no copy of a study{which}. Name the study file, and the store "
+            "with --store"
         )
     raise StoreError(
         f"{store.root} holds several studies: {', '.join(studies)}. Name the study file, and the "

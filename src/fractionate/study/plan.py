@@ -14,7 +14,7 @@ from fractionate.config import Study, StudyFileError, resolve
 from fractionate.study import describe, reads
 from fractionate.study.cells import Cell, Confound, confounds, expand
 from fractionate.study.cost import PlanCost, estimate
-from fractionate.study.dimensions import Dimensions, dimensions_of
+from fractionate.study.dimensions import Dimensions, dimensions_of, require_weights
 from fractionate.study.identity import Source, data_input, student_input, teacher_input
 from fractionate.study.keys import Draft, Stage, digest
 from fractionate.study.store import Store
@@ -161,6 +161,7 @@ class _Builder:
         bases = {cell.base: "" for cell in cells}
         for base in sorted(bases):
             source = self._pinned(student_input(study, base), "models.student_revision")
+            _sizes(source, _field_of(study, "student"))
             self._students[base] = where(source, "float32")
             bases[base] = self._add(
                 "student_base",
@@ -178,7 +179,7 @@ class _Builder:
             model=source,
             runtime={"teacher": self._teacher},
         )
-        self._dimensions = dimensions_of(source.location)
+        self._dimensions = _sizes(source, _field_of(study, "teacher"))
         preflight = self._add(
             "preflight",
             "preflight",
@@ -274,6 +275,27 @@ class _Builder:
                 "keep their keys. Pin a commit"
             )
         return source
+
+
+def _field_of(study: Study, role: str) -> str:
+    """The field of a study that names a model."""
+    if study.models is None:
+        return "world.checkpoints"
+    own = role == "teacher" and study.models.teacher == "student"
+    return "models.student" if own else f"models.{role}"
+
+
+def _sizes(source: Source, field: str) -> Dimensions | None:
+    """Sizes of a model, its files looked into as far as no weights are read.
+
+    Raises:
+        StudyFileError: Its configuration or header is broken, or it has no weights.
+    """
+    try:
+        require_weights(source.location)
+        return dimensions_of(source.location)
+    except ValueError as error:
+        raise StudyFileError(f"{field}: {error}") from None
 
 
 def where(source: Source, dtype: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -31,9 +31,45 @@ from fractionate.study.plan import Plan
 from fractionate.study.schedule import Failure, Schedule
 from fractionate.study.store import Store
 
+_UNGUARDED = 78
+"""Exit code of a worker that ran the caller's script instead of waiting for stages."""
 _GRACE = 10.0
 """Seconds that a worker has to stop before it is killed."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class UnguardedScriptError(RuntimeError):
+    """A script that runs stages in processes has no `if __name__ == "__main__":`."""
+
+
+class FoundElsewhere:
+    """Tells of a stage that another process finished first as "cached", not as "done".
+
+    Args:
+        tell: Told of every event.
+
+    Attributes:
+        keys: Those stages.
+    """
+
+    def __init__(self, tell: Progress) -> None:
+        self._tell = tell
+        self.keys: tuple[str, ...] = ()
+
+    def __call__(self, event: str, stage: Stage, info: Mapping[str, Any]) -> None:
+        """Take one event."""
+        if event == "progress" and "there" in info:
+            self.keys = (*self.keys, stage.key)
+        elif event == "done" and stage.key in self.keys:
+            self._tell("cached", stage, {})
+        else:
+            self._tell(event, stage, info)
+
+    def outcome(self, schedule: Schedule, *, interrupted: bool = False) -> Outcome:
+        """The outcome of a schedule, with these stages among the cached ones."""
+        outcome = outcome_of(schedule, interrupted=interrupted)
+        found = tuple(key for key in self.keys if key in outcome.done)
+        return replace(outcome, cached=(*outcome.cached, *found))
 
 
 @dataclass(frozen=True)
@@ -53,8 +89,13 @@ class ProcessExecutor:
         run_stage: str | RunStage = DEFAULT_RUN_STAGE,
         progress: Progress | None = None,
     ) -> Outcome:
-        """See `Executor.run`. A worker that dies is its stage's failure; the others go on."""
-        tell = progress or silent
+        """See `Executor.run`. A worker that dies is its stage's failure; the others go on.
+
+        Raises:
+            UnguardedScriptError: The script that calls this would call it again in every worker.
+        """
+        _leave_if_starting()
+        tell = FoundElsewhere(progress or silent)
         name = name_of(run_stage)
         schedule, store = open_schedule(plan, store_root, tell)
         with sigterm_interrupts(), _Pool(plan, store.root, name) as pool:
@@ -62,8 +103,8 @@ class ProcessExecutor:
                 self._loop(pool, schedule, tell)
             except KeyboardInterrupt:
                 pool.stop()
-                raise InterruptedRunError(outcome_of(schedule, interrupted=True)) from None
-        return outcome_of(schedule)
+                raise InterruptedRunError(tell.outcome(schedule, interrupted=True)) from None
+        return tell.outcome(schedule)
 
     def _loop(self, pool: "_Pool", schedule: Schedule, tell: Progress) -> None:
         while True:
@@ -157,6 +198,8 @@ class _Pool:
         except (EOFError, OSError):
             self._workers.remove(worker)
             worker.process.join()
+            if worker.process.exitcode == _UNGUARDED:
+                raise UnguardedScriptError(_GUARD) from None
             if worker.stage is not None:
                 yield stage, _Ended(_death(worker.process.exitcode))
 
@@ -172,6 +215,18 @@ class _Pool:
                 worker.process.kill()
                 worker.process.join()
         self._workers.clear()
+
+
+_GUARD = (
+    "every worker process imports the script that started it, and so would run it again: put what "
+    "the script does under `if __name__ == \"__main__\":`, or use the executor 'serial'"
+)
+
+
+def _leave_if_starting() -> None:
+    """End a worker that runs the script of its parent, without a word: the parent will say it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(_UNGUARDED)
 
 
 def _death(code: int | None) -> Failure:

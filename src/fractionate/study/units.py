@@ -10,6 +10,11 @@ def human_bytes(number: float) -> str:
     return f"{number:.1f} TiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 cell`, `2 cells`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def human_count(number: float, unit: str = "") -> str:
     """A count in powers of ten that reads well: `12.3 M`, `154 GFLOP`."""
     for prefix in ("", "k", "M", "G", "T", "P"):

@@ -34,8 +34,8 @@ def run_stage(stage: Stage, store: Store, report: Callable[[dict[str, Any]], Non
     Args:
         stage: What to compute; its parents are in the store.
         store: Where results are.
-        report: Called with progress, `{"step": ..., "total": ...}`, and warnings,
-            `{"warning": ...}`.
+        report: Called with progress, `{"step": ..., "total": ...}`, warnings,
+            `{"warning": ...}`, and `{"there": True}` if the store had the result after all.
 
     Raises:
         ValueError: A model, a checkpoint or data cannot be used; names the file and the mend.
@@ -45,5 +45,7 @@ def run_stage(stage: Stage, store: Store, report: Callable[[dict[str, Any]], Non
     torch.use_deterministic_algorithms(stage.execution["device"] == "cpu")
     waiting = {"warning": f"another process is at work on {stage.name}: waiting for it"}
     with store.open_stage(stage, lambda: report(waiting)) as workspace:
-        if not workspace.done:
+        if workspace.done:
+            report({"there": True})
+        else:
             STAGES[stage.kind](Job(stage, store, workspace, report))
