@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fractionate.models.llama import LlamaStepper, runs_lean
@@ -30,6 +32,8 @@ STEPPERS: Final[Mapping[str, Callable[[LanguageModel], Stepper]]] = {
 
 _HORIZON: Final = 128
 _DROP_BELOW: Final = 0.75
+_POSITIONS: Final = 32
+_KEPT_BYTES: Final = 2**26
 
 
 @dataclass(frozen=True)
@@ -66,16 +70,39 @@ class Speaker:
 
 
 @final
-class Uniforms:
-    """Uniform numbers by purpose, row and position; the same whatever else is in the batch."""
+class RandomNumbers:
+    """All uniform numbers of a decoding; row i at a position has the same whatever else is drawn.
 
-    def __init__(self, seed: int, position: int, rows: Int[Tensor, " rows"], count: int) -> None:
-        self._seed, self._position, self._rows, self._count = seed, position, rows, count
+    They are drawn for several positions at once and kept for the waves that follow, because a
+    named stream costs more to open than to read.
+    """
+
+    def __init__(self, seed: int, rows: int) -> None:
+        self._seed, self._rows = seed, rows
+        self._blocks: dict[tuple[str, int], NDArray[np.float64]] = {}
+
+    def at(self, purpose: str, position: int, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+        """One number in [0, 1) for each of some rows, float64."""
+        number, column = divmod(position, _POSITIONS)
+        if (purpose, number) not in self._blocks:
+            if len(self._blocks) * self._rows * _POSITIONS * 8 > _KEPT_BYTES:
+                self._blocks.clear()
+            block = stream(self._seed, purpose, number).random((self._rows, _POSITIONS))
+            self._blocks[purpose, number] = block
+        chosen = self._blocks[purpose, number][rows.cpu().numpy(), column]
+        return torch.from_numpy(chosen).to(rows.device)
+
+
+@final
+class Uniforms:
+    """The uniform numbers of one step of a wave, by purpose."""
+
+    def __init__(self, numbers: RandomNumbers, position: int, rows: Int[Tensor, " rows"]) -> None:
+        self._numbers, self._position, self._rows = numbers, position, rows
 
     def __call__(self, purpose: str) -> Float[Tensor, " rows"]:
         """One number in [0, 1) per row of the wave, float64."""
-        numbers = stream(self._seed, purpose, self._position).random(self._count)
-        return torch.from_numpy(numbers).to(self._rows.device)[self._rows]
+        return self._numbers.at(purpose, self._position, self._rows)
 
 
 Law = Callable[[Sequence[Outlook], Uniforms], Choice]
@@ -131,13 +158,14 @@ class Decoder:
         model = speakers[0].model
         self._device, self._pad_id = model.device, model.pad_id
         self._budget = budget or BUDGETS.get(self._device.type, BUDGETS["cpu"])
-        self._max_new_tokens, self._seed, self._samples = max_new_tokens, seed, samples
+        self._max_new_tokens, self._samples = max_new_tokens, samples
         self._count = len(speakers[0].prompts) * samples
         stop_ids = sorted({index for speaker in speakers for index in speaker.model.stop_ids})
         size = max(model.vocab_size, self._pad_id + 1, *(index + 1 for index in stop_ids))
         self._stops = torch.zeros(size, dtype=torch.bool, device=self._device)
         self._stops[stop_ids] = True
         self._tape = Tape(self._count)
+        self._numbers = RandomNumbers(seed, self._count)
 
     @property
     def rows(self) -> Int[Tensor, " rows"]:
@@ -203,7 +231,7 @@ class Decoder:
             outlooks = self._prefill(voices, rows, start, end)
             alive = torch.ones_like(rows, dtype=torch.bool)
             for position in range(start, end):
-                choice = voices.law(outlooks, Uniforms(self._seed, position, rows, self._count))
+                choice = voices.law(outlooks, Uniforms(self._numbers, position, rows))
                 hidden = outlooks[0].hidden if voices.keep_hidden else None
                 self._tape.append(Step(position, rows, alive, choice, hidden))
                 alive = alive & ~self._stops[choice.tokens]
