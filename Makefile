@@ -26,7 +26,7 @@ fast: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell src tests docs README.md CONTRIBUTING.md CHANGELOG.md
 
 types: $(READY)
