@@ -284,6 +284,7 @@ def cell_columns(final: Mapping[str, Value]) -> list[tuple[Column, Cell]]:
         ),
         (Column("harder, %", "Accuracy on the harder task"), _metric("harder")),
         (Column("KL to base", "Nats per token"), _metric("kl_to_base")),
+        (Column("KL to teacher", "Nats per token"), _metric("kl_to_teacher")),
     ]  # fmt: skip
     return chosen
 
