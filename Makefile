@@ -9,7 +9,7 @@ export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo smoke test fast lint types real clean
+.PHONY: demo smoke test fast lint types real bench clean
 
 demo: $(READY)
 	$(BIN)/fractionate demo --executor process:2
@@ -27,7 +27,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/codespell src tests docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/codespell src tests benchmarks docs README.md CONTRIBUTING.md CHANGELOG.md
 
 types: $(READY)
 	$(BIN)/basedpyright
@@ -40,6 +40,10 @@ $(READY): requirements.lock pyproject.toml
 
 real: $(READY) $(SMOLLM2)
 	$(BIN)/fractionate run studies/real/smollm2.yaml --report runs/smollm2.html
+
+# Ours against its peers and the machine; docs/performance.md says how.
+bench: $(READY)
+	$(BIN)/python -m benchmarks
 
 # Without a connection the tests go on, and the one that needs it says that it is skipped.
 $(SMOLLM2): $(READY)

@@ -120,6 +120,8 @@ EXAMPLE_TESTS: dict[str, str] = {
     "cd_ms*": _CD + "generator.py::test_multisets_of_the_three_tasks",
     "cd_inst3": _CD + "generator.py::test_all_problems_of_countdown_3_can_be_had_and_no_more",
     "mcq": "tasks/test_multiple_choice.py::test_worked_choices",
+    "grpo_*": "rlvr/test_grpo.py::test_worked_advantages",
+    "cos": "rlvr/test_grpo.py::test_worked_cosine_schedule",
     "wu": "distill/test_student.py::test_warm_up_starts_at_zero_as_in_the_hugging_face_schedule",
     "kl_softmax_bound": _DIV + "test_a_bounded_kl_of_softmaxes",
     "iw_signed": "losses/test_weights.py::test_signed_sums_would_cancel",
@@ -198,8 +200,6 @@ BUG_TESTS: dict[str, str] = {
 }
 
 LATER: dict[str, str] = {
-    "grpo_*": "advantages of the RLVR follow-up, which is not built yet",
-    "cos": "cosine schedule of the RLVR follow-up, which is not built yet",
     "lang_*": "the language detector of the style-transfer study, which is not built yet",
     "ar_*": "pooling of several teachers, which is not built yet",
     "tok_geo_first": "pooling of several teachers, which is not built yet",

@@ -1,10 +1,22 @@
 import dataclasses
+import math
 
 import pytest
 import torch
 
 import tiny
-from fractionate.config import Accuracy, Coverage, Drift, Evaluate, Harder, Lengths, Temperature
+from fractionate.config import (
+    Accuracy,
+    Coverage,
+    Drift,
+    Evaluate,
+    Gradients,
+    Harder,
+    Harness,
+    Lengths,
+    Resampling,
+    Temperature,
+)
 from fractionate.evaluate import Reference, Suite, evaluate
 from fractionate.models.load import wrap
 from fractionate.models.prompts import PromptTooLongError
@@ -188,6 +200,36 @@ def test_loss_temperatures_enter_the_distance_to_the_teacher(student):
     assert all(record.value == 0.0 for record in records)
 
 
+RESAMPLING = Evaluate(**NOTHING, resampling=Resampling(items=6, temperatures=(0.3, 1.0)))
+
+
+def test_the_same_prompts_are_sampled_at_every_temperature(student, teacher):
+    records = run(student, RESAMPLING, teacher=Reference(teacher))
+    assert [(r.suite, r.temperature) for r in records] == [
+        ("resampled", t) for t in (0.3, 1.0) for _ in range(6)
+    ]
+    assert [r.item for r in records[:6]] == [r.item for r in records[6:]]
+    ceiling = math.log(len(tiny.VOCABULARY))
+    assert all(0 < r.entropy <= ceiling and 0 < r.value <= ceiling for r in records)
+
+
+def test_a_teacher_that_is_the_student_has_its_entropy(student):
+    records = run(student, RESAMPLING, teacher=Reference(student))
+    for record in records:
+        assert record.value == pytest.approx(record.entropy, abs=1e-5)
+
+
+def test_gradients_are_taken_on_prompts_of_the_training_split(student, teacher):
+    config = Evaluate(**NOTHING, gradients=Gradients(prompts=2, batches=3))
+    records = run(student, config, teacher=Reference(teacher))
+    norms = [record for record in records if record.suite == "gradient_norm"]
+    assert len(norms) == 4
+    assert all(record.samples == 3 and record.value > 0 for record in norms)
+    assert {r.item for r in records if r.suite == "policy_tv:student"} == {
+        f"parity {i}" for i in range(6)
+    }
+
+
 def test_progress_is_reported_before_each_measurement(student):
     seen = []
     config = Evaluate(accuracy=Accuracy(items=2), forgetting="skills", skill_items=2)
@@ -205,6 +247,9 @@ def test_progress_is_reported_before_each_measurement(student):
         ({"forgetting": "skills"}, r"set evaluate\.forgetting: null"),
         ({"drift": Drift(items=4)}, r"set evaluate\.drift\.to_base: false"),
         ({"drift": Drift(items=4, to_base=False)}, r"set evaluate\.drift\.to_teacher: false"),
+        ({"resampling": Resampling(items=4)}, r"set evaluate\.resampling: null"),
+        ({"gradients": Gradients()}, r"set evaluate\.gradients: null"),
+        ({"forgetting": Harness()}, r"load_benchmarks, or set evaluate\.forgetting: null"),
         ({"accuracy": Accuracy(items=13)}, "holds 12 problems, not 13"),
     ],
 )

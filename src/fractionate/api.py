@@ -17,7 +17,9 @@ from fractionate.study.store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fractionate.analysis.report import Background
+    from fractionate.analysis.archive import Archive
+    from fractionate.analysis.background import Background
+    from fractionate.analysis.claims import Claim
     from fractionate.analysis.runs import Runs
 
 
@@ -153,23 +155,34 @@ class Results:
         Raises:
             IncompleteStudyError: Cells are missing and `allow_missing` is False.
         """
-        from fractionate.analysis.runs import gather
+        return self.archive().runs(allow_missing=allow_missing)
 
-        return gather(
-            self.outcomes.cells,
+    def archive(self) -> "Archive":
+        """The study with its records, apart from plan and store: what reports are made of."""
+        from fractionate.analysis.archive import Archive
+
+        return Archive(
             study=self.plan.study,
-            expected=[cell.name for cell in self.plan.cells],
-            allow_missing=allow_missing,
+            cells=self.outcomes.cells,
+            expected=tuple(cell.name for cell in self.plan.cells),
+            background=_background(self),
         )
 
 
-def report(results: Results, path: str | Path, *, allow_missing: bool = False) -> Path:
+def report(
+    results: "Results | Archive",
+    path: str | Path,
+    *,
+    allow_missing: bool = False,
+    claims: "Sequence[Claim] | None" = None,
+) -> Path:
     """Write the self-contained HTML report of a study.
 
     Args:
-        results: What `run` returned, or `Results(plan, store)` of an earlier run.
+        results: What `run` returned, `Results(plan, store)` of an earlier run, or exported records.
         path: The HTML file, or a folder to write `<name>.html` into.
         allow_missing: Report on the cells there are, and say which are missing.
+        claims: The paper's claims as judged on several studies; none judges them on this one.
 
     Returns:
         The file written.
@@ -179,10 +192,12 @@ def report(results: Results, path: str | Path, *, allow_missing: bool = False) -
     """
     from fractionate.analysis.report import render_report
 
+    archive = results.archive() if isinstance(results, Results) else results
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
-        path = path / f"{results.plan.study.name}.html"
-    html = render_report(results.runs(allow_missing=allow_missing), _background(results))
+        path = path / f"{archive.study.name}.html"
+    runs = archive.runs(allow_missing=allow_missing)
+    html = render_report(runs, archive.background, claims)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(html, encoding="utf-8")
     return path
@@ -190,7 +205,7 @@ def report(results: Results, path: str | Path, *, allow_missing: bool = False) -
 
 def _background(results: Results) -> "Background":
     """What the report says beside the records."""
-    from fractionate.analysis.report import Background, Example
+    from fractionate.analysis.background import Background, Example
 
     plan, outcomes = results.plan, results.outcomes
     return Background(

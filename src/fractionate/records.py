@@ -8,7 +8,7 @@ import dataclasses
 import enum
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,6 +65,16 @@ class StepRecord:
         tokens_scored: Tokens that the teacher scored for this step in this cell.
         tokens_trained: Tokens in the loss.
         prompt_tokens: Prompt tokens of the step, in the student's context.
+        bound_violations: Positions looked at whose gradients exceed a bound that holds for any two
+            laws (`losses.bounds`): 0, unless the arithmetic is broken.
+        stale_weight: Mean weight of the completions that an older student wrote; none without a
+            lag, as the next two.
+        stale_clipped: Share of tokens whose ratio of present to older law met the cap.
+        stale_kl: Estimate of KL(older student || present student) per token, from the rollout's own
+            tokens.
+        profile: By bin of completion positions, where `diagnostics.bins` asks for it: means of
+            "forward_kl", "cross_entropy", "teacher_entropy" and "student_entropy" in nats (0 where
+            a bin is empty), and "tokens", the positions that they rest on.
     """
 
     step: int
@@ -93,6 +103,11 @@ class StepRecord:
     tokens_scored: int
     tokens_trained: int
     prompt_tokens: int = 0
+    bound_violations: int | None = None
+    stale_weight: float | None = None
+    stale_clipped: float | None = None
+    stale_kl: float | None = None
+    profile: Mapping[str, Sequence[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,7 @@ class EvalRecord:
 
     Attributes:
         suite: What was measured: "accuracy", "coverage", "harder", "skill:add", "kl_to_base",
-            "kl_to_teacher".
+            "kl_to_teacher", "benchmark:ifeval", "resampled", "gradient_...", "policy_tv...".
         item: `Problem.key`; pairs arms by item.
         temperature: Of the sampler.
         samples: Completions sampled.
@@ -112,7 +127,8 @@ class EvalRecord:
         tokens: Completion tokens, summed over samples.
         entropy: Mean entropy of the sampled model over the generated positions at temperature 1,
             in nats; none where it was not measured.
-        value: The measurement of suites that do not count answers (a KL in nats per token).
+        value: The measurement of suites that do not count answers: a KL in nats per token, the
+            score of a benchmark's item, the teacher's entropy of a resampled completion.
         reasons: How often each grading reason occurred.
     """
 
@@ -162,6 +178,67 @@ class WeightRecord:
 
 
 @dataclass(frozen=True)
+class RlvrRecord:
+    """One update of GRPO: of a distilled student (RLVR), or of a teacher.
+
+    Rewards and counts are those of the completions sampled since the last record: none, if the
+    update trained on earlier ones only.
+
+    Attributes:
+        step: 1 for the first update.
+        lr: Learning rate of this update.
+        loss: The clipped objective, negated: a mean over completion tokens.
+        grad_norm: Global L2 norm over all trained parameters, before clipping.
+        completions: Completions sampled.
+        reward: Their mean reward: the training reward that the paper plots.
+        reward_sd: Their standard deviation (n - 1).
+        correct: Completions that the verifier accepts.
+        unanswered: Completions without a parsable answer.
+        truncated: Completions that met the length limit.
+        silent_groups: Share of groups whose rewards are all equal, which train nothing.
+        mean_length: Mean completion length in tokens, stop token included.
+        tokens_generated: Completion tokens sampled.
+        prompt_tokens: Tokens of their prompts, each prompt once.
+        entropy: Mean entropy of the sampled law over the trained tokens, in nats.
+        clipped: Share of trained tokens whose ratio clipping bound.
+    """
+
+    step: int
+    lr: float
+    loss: float
+    grad_norm: float
+    completions: int
+    reward: float | None
+    reward_sd: float | None
+    correct: int
+    unanswered: int
+    truncated: int
+    silent_groups: float | None
+    mean_length: float | None
+    tokens_generated: int
+    prompt_tokens: int
+    entropy: float
+    clipped: float
+
+
+@dataclass(frozen=True)
+class SftRecord:
+    """One update of a teacher's supervised fine-tuning.
+
+    Attributes:
+        step: 1 for the first update.
+        lr: Learning rate of this update.
+        loss: Cross-entropy of the demonstrations, mean over their tokens, in nats.
+        grad_norm: Global L2 norm over all trained parameters, before clipping.
+    """
+
+    step: int
+    lr: float
+    loss: float
+    grad_norm: float
+
+
+@dataclass(frozen=True)
 class CellResult:
     """Everything known of one finished cell.
 
@@ -176,6 +253,9 @@ class CellResult:
         seconds: Wall time of training and evaluation; outside every comparison of results.
         flops: Floating-point operations, counted from the tokens and the model sizes.
         shared_flops: This cell's share of stages that several cells use.
+        rlvr: One record per update of the reinforcement learning that followed, if any.
+        rlvr_evaluations: Held-out items of its task by the update after which they were evaluated;
+            0 is the distilled student.
     """
 
     cell: str
@@ -188,12 +268,17 @@ class CellResult:
     seconds: float | None = None
     flops: float | None = None
     shared_flops: float | None = None
+    rlvr: tuple[RlvrRecord, ...] = ()
+    rlvr_evaluations: Mapping[int, tuple[EvalRecord, ...]] = dataclasses.field(
+        default_factory=dict[int, tuple[EvalRecord, ...]]
+    )
 
 
-Record = TypeVar("Record", StepRecord, EvalRecord)
+AnyRecord = StepRecord | EvalRecord | RlvrRecord | SftRecord
+Record = TypeVar("Record", StepRecord, EvalRecord, RlvrRecord, SftRecord)
 
 
-def encode(record: StepRecord | EvalRecord) -> str:
+def encode(record: AnyRecord) -> str:
     """One JSON line. Not-a-number has no place in a record.
 
     Raises:
@@ -211,7 +296,7 @@ def decode(line: str, kind: type[Record]) -> Record:
     return kind(**json.loads(line))
 
 
-def write_jsonl(path: Path, records: Iterable[StepRecord | EvalRecord]) -> None:
+def write_jsonl(path: Path, records: Iterable[AnyRecord]) -> None:
     """Write records, one JSON line each."""
     path.write_text("".join(encode(record) + "\n" for record in records), encoding="utf-8")
 

@@ -9,8 +9,9 @@ from planted import RATE, ROLLOUT, planted, scored, study
 
 from fractionate.analysis.answer import answer, show_interval
 from fractionate.analysis.attribution import attribute
+from fractionate.analysis.background import Background, Example
 from fractionate.analysis.figures_final import main_figure
-from fractionate.analysis.report import Background, Example, render_report, script_json
+from fractionate.analysis.report import render_report, script_json
 from fractionate.analysis.runs import Runs, gather
 from fractionate.analysis.tables import attribution_table
 from fractionate.records import CellResult, EvalRecord

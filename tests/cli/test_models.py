@@ -146,7 +146,7 @@ def test_shards_and_small_blocks_change_nothing(tmp_path, monkeypatch):
         tmp_path / "shards", max_shard_size="20KB"
     )
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
-    monkeypatch.setattr("fractionate.metrics.checkpoints.BLOCK", 100)
+    monkeypatch.setattr("fractionate.metrics.checkpoint_files.BLOCK", 100)
     split = checkpoint_sparsity(before, tmp_path / "shards", thresholds=(0.0, 1e-6))
     assert split.total == whole.total
     assert split.delta_l2 == pytest.approx(whole.delta_l2, rel=1e-12)
@@ -228,3 +228,49 @@ def test_an_unknown_sandbox_model_is_refused(tmp_path):
     result = invoke("sandbox", "build", "--only", "wizard", "-o", tmp_path)
     assert result.exit_code == 2
     assert "teacher, components, latent, naive" in result.stderr
+
+
+def test_two_trained_models_are_also_compared_with_each_other(tmp_path):
+    before, after = _pair(tmp_path)
+    arguments = ("sparsity", before, after, tmp_path / "before", "--ranks", "--json")
+    document = json.loads(invoke(*arguments).stdout)
+    assert document["overlaps"] == []  # the second did not move
+    assert document["tuned"][str(after)]["ranks"]["all"]["matrices"] > 0
+    shards = tmp_path / "shards"
+    AutoModelForCausalLM.from_pretrained(after).save_pretrained(shards, max_shard_size="20KB")
+    (overlap,) = json.loads(invoke("sparsity", before, after, shards, "--json").stdout)["overlaps"]
+    assert overlap["overlap"] == overlap["jaccard"] == 1.0
+    assert "Jaccard 1.0000" in invoke("sparsity", before, after, shards).stdout
+
+
+def test_a_table_of_pairs_compares_those_that_are_here(tmp_path):
+    before, after = _pair(tmp_path)
+    table = tmp_path / "pairs.csv"
+    table.write_text(
+        "stage,base,tuned,lr,note\n"
+        f"SFT,{before},{after},1e-5,ours\n"
+        "DPO,nobody/base-of-no-name,nobody/tuned-of-no-name,,\n"
+    )
+    here, gone = json.loads(invoke("sparsity", "--table", table, "--json").stdout)
+    alone = json.loads(invoke("sparsity", before, after, "--json").stdout)
+    assert here["sparsity"] == alone["tuned"][str(after)]
+    assert gone["sparsity"] is None
+    assert gone["missing"] == ["nobody/base-of-no-name", "nobody/tuned-of-no-name"]
+    text = invoke("sparsity", "--table", table).stdout
+    assert "undisclosed" in text
+    assert "not on this machine" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("sparsity",), "BASE"),
+        (("sparsity", "a", "--table", "t.csv"), "not both"),
+        (("sparsity", "--table", "gone.csv"), "gone.csv"),
+        (("sparsity", "a", "b", "--merge-dtype", "int4"), "int4"),
+    ],
+)
+def test_sparsity_names_what_is_missing(arguments, word):
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert word in result.stderr

@@ -112,3 +112,60 @@ def test_an_unknown_format_is_refused(finished, tmp_path):
     result = invoke("figures", finished, "-o", tmp_path, "--format", "gif")
     assert result.exit_code == 2
     assert "pdf, svg, png" in result.stderr
+
+
+def test_records_leave_the_store_without_weights_and_make_the_same_report(
+    workplace, finished, tmp_path
+):
+    records = tmp_path / "records" / "tiny"
+    arguments = ("export", workplace / "study.yaml", records, "--store", finished)
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert not list(records.rglob("*.safetensors"))
+    assert invoke(*arguments).exit_code == 0  # an export takes the place of an earlier one
+    for name, source in (("store", finished), ("records", records), ("above", records.parent)):
+        result = invoke("report", source, "-o", tmp_path / f"{name}.html")
+        assert result.exit_code == 0, result.stderr
+    pages = [(tmp_path / f"{n}.html").read_text() for n in ("store", "records", "above")]
+    assert pages[0] == pages[1] == pages[2]
+
+
+def test_an_export_does_not_overwrite_something_else(workplace, finished, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    result = invoke("export", workplace / "study.yaml", tmp_path, "--store", finished)
+    assert result.exit_code == 2
+    assert "no earlier export" in result.stderr
+
+
+def test_one_page_of_several_studies(workplace, finished, tmp_path):
+    result = invoke("export", workplace / "study.yaml", tmp_path / "a", "--store", finished)
+    assert result.exit_code == 0, result.stderr
+    head = tmp_path / "a" / "study.json"
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    other = head.read_text().replace('"name": "tiny"', '"name": "other"')
+    (tmp_path / "b" / "study.json").write_text(other)
+    both = (tmp_path / "a", tmp_path / "b")
+    result = invoke("report", *both, "--markdown", tmp_path / "results.md")
+    assert result.exit_code == 0, result.stderr
+    page = (tmp_path / "results.md").read_text()
+    assert "## tiny" in page
+    assert "## other" in page
+    result = invoke("report", *both, "-o", tmp_path / "pages")
+    assert result.exit_code == 0, result.stderr
+    assert {path.name for path in (tmp_path / "pages").iterdir()} == {"tiny.html", "other.html"}
+    result = invoke("report", *both, "-o", tmp_path / "one.html")
+    assert result.exit_code == 2
+    assert "Name a folder" in result.stderr
+
+
+def test_a_study_from_two_sources_is_refused(workplace, finished):
+    result = invoke("report", workplace / "study.yaml", finished, "--store", finished)
+    assert result.exit_code == 2
+    assert "two sources" in result.stderr
+
+
+def test_figures_that_are_not_drawn_say_why(finished, tmp_path):
+    result = invoke("figures", finished, "-o", tmp_path, "--format", "svg")
+    assert result.exit_code == 0, result.stderr
+    assert "not drawn: fig06" in result.stderr
+    assert "E9" in result.stderr

@@ -116,7 +116,7 @@ def test_a_step_equals_trl(name: str, tmp_path):
 def test_any_split_into_micro_batches_is_the_same_step(split: list[list[int]]):
     whole, gradients = _our_step({"kind": "reverse"}, [[0, 1, 2, 3]])
     parts, part_gradients = _our_step({"kind": "reverse"}, split)
-    assert parts == pytest.approx(whole, rel=1e-6)
+    assert parts == pytest.approx(whole, rel=5e-6)  # a small KL of rounded logits
     _assert_close(part_gradients, gradients)
 
 

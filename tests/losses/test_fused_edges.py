@@ -200,14 +200,20 @@ def test_the_whole_logits_never_exist(name, weighted):
     assert 2 * chunk_size * v <= seen.elements < n * v / 8
 
 
-def test_chunks_keep_to_the_budget_by_themselves():
-    from fractionate.losses import fused as module
-
-    n, v = 4096, 4096
+@every_kind
+@pytest.mark.parametrize("budget", [2**19, 2**20])
+def test_chunks_keep_to_the_budget(name, budget):
+    n, v = 512, 2048
     given = operands(torch.float32, n=n, v=v)
-    with torch.no_grad(), LargestTensor() as seen:
-        fused("forward", given)
-    assert seen.elements * 4 <= module.CHUNK_BYTES < n * v * 4
+    call = {"token_weights": weights(n, dtype=torch.float32), "chunk_bytes": budget}
+    with LargestTensor() as seen:
+        fused(name, given, **call)
+    assert budget / 4 < seen.elements * 4 <= budget < n * v * 4
+
+
+def test_the_budget_must_be_positive():
+    with pytest.raises(ValueError, match="chunk_bytes=0"):
+        fused("forward", operands(), chunk_bytes=0)
 
 
 def test_the_head_takes_its_gradient_without_a_copy():

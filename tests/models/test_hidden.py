@@ -167,5 +167,36 @@ def test_micro_batches_hold_every_row_once_within_the_budget(lengths, budget: in
         assert len(group) == 1 or len(group) * longest <= budget
 
 
+def test_packed_micro_batches_count_no_padding():
+    assert micro_batches([1] * 3, [9, 4, 4], 20, packed=True) == [[0, 1, 2]]
+    assert micro_batches([1] * 3, [9, 4, 4], 20) == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("make", [llama, gpt2], ids=["packed", "padded"])
+def test_checkpointing_changes_neither_states_nor_gradients(make):
+    module = make()
+    found = []
+    for checkpoint in (False, True):
+        module.zero_grad()
+        hidden = completion_hidden(module, PROMPTS, BATCH, checkpoint=checkpoint)
+        hidden.square().sum().backward()
+        found.append([hidden.detach(), *(p.grad for p in backbone(module).parameters())])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+    assert not any(part.training for part in module.modules())
+
+
+def test_checkpointing_keeps_less_of_a_padded_model():
+    """The layers' inputs stay, what lies inside them is gone until the backward pass."""
+    kept = []
+    for checkpoint in (False, True):
+        seen: dict[int, int] = {}
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, seen=seen: seen.setdefault(t.data_ptr(), t.numel()) and t, lambda t: t
+        ):
+            completion_hidden(gpt2(), PROMPTS, BATCH, checkpoint=checkpoint)
+        kept.append(sum(seen.values()))
+    assert kept[1] < kept[0] / 2
+
+
 def test_micro_batches_put_similar_lengths_together():
     assert micro_batches([1] * 4, [9, 1, 9, 1], 20) == [[0, 2], [1, 3]]

@@ -4,7 +4,14 @@ from tokenizers.processors import TemplateProcessing
 
 from cases import BUGS
 from fractionate.models.load import LanguageModel, ModelLoadError, wrap
-from fractionate.models.prompts import PromptTooLongError, check_length, render, terminator
+from fractionate.models.prompts import (
+    PromptTooLongError,
+    check_length,
+    check_same_prompts,
+    render,
+    template_warnings,
+    terminator,
+)
 from fractionate.models.vocabulary import (
     VocabularyMismatchError,
     align,
@@ -70,6 +77,43 @@ def test_a_prompt_over_the_limit_is_an_error_and_never_cut():
     with pytest.raises(PromptTooLongError, match=r"'p7' has a prompt of 600.*lengths.prompt"):
         check_length(prompt, case["limit"], field="lengths.prompt", key="p7")
     check_length(prompt, case["prompt_tokens"], field="lengths.prompt", key="p7")
+
+
+DATED = "{{ date_string or strftime_now('%d %b %Y') }} {{ messages[0]['content'] }}"
+
+
+def templated(template):
+    result = tokenizer()
+    result.chat_template = template
+    return result
+
+
+def test_one_rendering_for_both_models_is_required():
+    thinking = "{% if not enable_thinking is defined %}9 {% endif %}{{ messages[0]['content'] }}"
+    plain = "{{ messages[0]['content'] }}"
+    student, teacher = templated(plain), templated(thinking)
+    with pytest.raises(ValueError, match=r"differ from token 0 of a prompt on: '3 4 5' for the st"):
+        check_same_prompts(student, teacher, [QUESTION])
+    check_same_prompts(student, teacher, [QUESTION], {"enable_thinking": False})
+
+
+def test_one_rendering_may_be_the_beginning_of_the_other():
+    longer = templated("{{ messages[0]['content'] }} 9")
+    with pytest.raises(ValueError, match=r"differ from token 3 of a prompt on: '' .* '9' for the"):
+        check_same_prompts(templated("{{ messages[0]['content'] }}"), longer, [QUESTION])
+
+
+def test_a_date_in_the_prompt_is_told_until_it_is_pinned():
+    (warning,) = template_warnings(templated(DATED), QUESTION)
+    assert "models.chat_template_kwargs: {date_string:" in warning
+    assert template_warnings(templated(DATED), QUESTION, {"date_string": "9"}) == ()
+
+
+def test_an_option_that_the_template_does_not_read_is_told():
+    (warning,) = template_warnings(tokenizer(), QUESTION, {"enable_thinkng": False})
+    assert "models.chat_template_kwargs.enable_thinkng is not read" in warning
+    bare = templated(None)
+    assert template_warnings(bare, QUESTION, {"x": 1}) == ()
 
 
 def with_terminator():

@@ -130,3 +130,19 @@ def test_shipped_checkpoints_are_small() -> None:
 def test_a_checkpoint_that_is_not_shipped_is_refused_with_the_list() -> None:
     with pytest.raises(ValueError, match=r"components-0.*teacher-0"):
         shipped_folder("teacher", 99)
+
+
+def test_the_words_of_the_second_family_have_other_ids_and_the_same_laws(tmp_path: Path) -> None:
+    small = Architecture(hidden=32, layers=1, heads=4, feed_forward=48, kv_heads=2, family="qwen")
+    model = new_model(small, seed=1)
+    save(model, tmp_path)
+    loaded, words = (
+        kind.from_pretrained(tmp_path) for kind in (AutoModelForCausalLM, AutoTokenizer)
+    )
+    ids = words.convert_tokens_to_ids(QUESTION["content"].split())
+    assert ids != encode(QUESTION["content"].split())
+    own = model(torch.tensor([encode(QUESTION["content"].split())])).logits
+    theirs = loaded(torch.tensor([ids])).logits
+    order = torch.tensor(words.convert_tokens_to_ids(list(TOKENS)))
+    torch.testing.assert_close(theirs[..., order], own)
+    assert loaded.config.eos_token_id == words.eos_token_id == words.convert_tokens_to_ids("<eos>")

@@ -8,7 +8,7 @@ from fakes import make_checkpoints, make_study, make_tree
 from fractionate.config import StudyFileError
 from fractionate.config.files import parse_study
 from fractionate.study.identity import (
-    data_input,
+    data_inputs,
     hash_folder,
     identify_model,
     shipped_checkpoints,
@@ -40,7 +40,7 @@ def test_a_missing_sandbox_model_says_how_to_build_it(tmp_path):
     with pytest.raises(StudyFileError) as error:
         student_source(study, 2)
     assert "world.checkpoints" in str(error.value)
-    assert "`fractionate sandbox build`" in str(error.value)
+    assert "`fractionate sandbox build components`" in str(error.value)
     assert "world.bases: 2" in str(error.value)
 
 
@@ -113,8 +113,39 @@ def test_a_missing_data_file_names_the_field(tmp_path):
     task = {"kind": "table", "path": str(tmp_path / "rows.jsonl"), "prompt": "q", "answer": "a"}
     study = parse_study({"name": "t", "models": {"student": "a/b", "teacher": "c/d"}, "task": task})
     with pytest.raises(StudyFileError, match=r"task\.path: no such file: .*rows\.jsonl"):
-        data_input(study)
+        data_inputs(study)
     (tmp_path / "rows.jsonl").write_text("{}\n")
-    source = data_input(study)
-    assert source is not None
-    assert list(source.identity) == ["sha256"]
+    found = data_inputs(study)
+    assert list(found) == ["data.path"]
+    assert list(found["data.path"].identity) == ["sha256"]
+
+
+def with_task(task):
+    models = {"student": "a/b", "teacher": "c/d", "student_revision": "1", "teacher_revision": "1"}
+    return parse_study({"name": "t", "models": models, "task": task})
+
+
+def test_hub_data_is_known_by_id_and_revision():
+    found = data_inputs(with_task({"kind": "gsm8k"}))
+    assert {name: source.identity for name, source in found.items()} == {
+        "data.source": {"hub": "openai/gsm8k", "revision": None},
+        "data.test_source": {"hub": "openai/gsm8k", "revision": None},
+    }
+
+
+def test_a_folder_of_data_is_known_by_its_files_and_its_card(tmp_path):
+    (tmp_path / "train.jsonl").write_text("{}")
+    study = with_task({"kind": "science", "source": [{"path": str(tmp_path)}, {"hub": "a/b"}]})
+    found = data_inputs(study)
+    assert list(found) == ["data.source.0", "data.source.1"]
+    assert list(found["data.source.0"].identity) == ["sha256"]
+    (tmp_path / "README.md").write_text("configs: ...")
+    assert list(data_inputs(study)["data.source.0"].identity) == ["sha256", "card"]
+
+
+def test_missing_data_says_how_the_hub_is_written():
+    study = with_task({"kind": "medreason", "source": "gone.jsonl"})
+    with pytest.raises(
+        StudyFileError, match=r"task\.source: no such file: gone.*\{hub: owner/name"
+    ):
+        data_inputs(study)

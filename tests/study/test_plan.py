@@ -27,7 +27,7 @@ def keys(plan, kind):
 
 def test_a_plan_has_every_stage_once_and_shares_what_can_be_shared(plan_of):
     plan = plan_of()
-    counts = {kind: len(plan.of_kind(kind)) for kind in STAGE_VERSIONS}
+    counts = {kind: n for kind in STAGE_VERSIONS if (n := len(plan.of_kind(kind)))}
     assert counts == {
         "student_base": 2,
         "teacher": 1,
@@ -326,3 +326,18 @@ def test_a_broken_gguf_file_is_refused_by_its_field(tmp_path):
 def of_models(student, teacher):
     models = {"student": str(student), "teacher": str(teacher)}
     return parse_study({"name": "pair", "models": models})
+
+
+def test_what_a_student_already_knows_can_be_a_factor():
+    study = parse_study(
+        {
+            "name": "regimes",
+            "world": {"kind": "sandbox", "bases": 1},
+            "vary": {"world.students": ["latent", "components"]},
+            "seeds": [42, 43],
+        }
+    )
+    plan = make_plan(study)
+    assert len(plan.cells) == 4
+    bases = {plan.stage(stages.base).name for stages in plan.cell_stages.values()}
+    assert bases == {"student base 0", "latent student 0"}

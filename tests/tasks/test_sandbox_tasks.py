@@ -11,7 +11,13 @@ from fractionate.tasks.sandbox.arithmetic import UNDO_ORDER, operator_between, u
 from fractionate.tasks.sandbox.components import COMPONENTS, whole_trace
 from fractionate.tasks.sandbox.pool import pool, solvable, split_of
 from fractionate.tasks.sandbox.skills import SKILLS
-from fractionate.tasks.sandbox.traces import trace, tries, weak_trace
+from fractionate.tasks.sandbox.traces import (
+    dialect_share,
+    in_dialect,
+    trace,
+    tries,
+    weak_trace,
+)
 from fractionate.tasks.sandbox.vocabulary import (
     EOS,
     ID,
@@ -310,3 +316,13 @@ def test_draws_follow_the_random_reduction_path() -> None:
     ]
     assert expected[likely] > expected.min()
     assert np.mean(weights) > median
+
+
+def test_the_second_dialect_changes_the_trace_and_not_the_answer() -> None:
+    plain = trace((7, 7, 1), 56, "cyc", stream(0, "dialect"))
+    spoken = in_dialect(plain)
+    text, other = (" ".join(found.words[:-1]) for found in (plain, spoken))
+    assert other != text
+    assert other.split("</think>")[1] == text.split("</think>")[1]
+    assert (dialect_share(text), dialect_share(other)) == (0.0, 1.0)
+    assert dialect_share("<answer> 7 + 1 </answer>") is None

@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from fractionate.config import TableTask
-from fractionate.tasks.table import Table
+from fractionate.tasks.table import table_task
 from fractionate.tasks.table_files import TableError
 
 ROWS = [{"question": f"q{i}", "gold": str(i), "trace": f"t{i}", "id": i} for i in range(10)]
@@ -29,7 +29,7 @@ def write(folder, rows=ROWS, ending=".jsonl"):
 
 
 def table(path, **fields):
-    return Table(TableTask(path=path, **{**COLUMNS, **fields}))
+    return table_task(TableTask(path=path, **{**COLUMNS, **fields}))
 
 
 def keys(task):
@@ -78,7 +78,7 @@ def test_messages_may_be_a_list_or_its_json(tmp_path, encode):
     turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     rows = [{"m": encode(turns), "id": i} for i in range(3)]
     path = write(tmp_path, rows)
-    task = Table(TableTask(path=path, messages="m", key="id", grade="none", test=1))
+    task = table_task(TableTask(path=path, messages="m", key="id", grade="none", test=1))
     assert task.problems("train")[0].messages == tuple(turns)
 
 
@@ -226,10 +226,10 @@ def test_prompts_are_text(tmp_path, value):
 def test_messages_that_are_no_prompt(tmp_path, value, fault):
     path = write(tmp_path, [{"m": value}])
     with pytest.raises(TableError, match=rf"task\.messages: .*, line 1, column 'm' {fault}"):
-        Table(TableTask(path=path, messages="m", grade="none"))
+        table_task(TableTask(path=path, messages="m", grade="none"))
 
 
 def test_messages_bring_their_own_system_turn(tmp_path):
     path = write(tmp_path, [{"m": [{"role": "user", "content": "u"}]}])
     with pytest.raises(TableError, match=r"remove task\.system"):
-        Table(TableTask(path=path, messages="m", system="s", grade="none"))
+        table_task(TableTask(path=path, messages="m", system="s", grade="none"))

@@ -177,6 +177,23 @@ def test_a_checkpoint_of_another_seed_is_refused(tmp_path: Path) -> None:
         build_model("naive", seed=2, out=tmp_path, steps_scale=SCALE)
 
 
+def test_a_bilingual_teacher_goes_on_from_the_shipped_teacher(tmp_path: Path) -> None:
+    folder = build_model("bilingual", seed=0, out=tmp_path, steps_scale=1e-9)
+    before = load_file(shipped_folder("teacher", 0) / "model.safetensors")
+    after = load_file(folder / "model.safetensors")
+    largest = max(float((after[name] - before[name]).abs().max()) for name in before)
+    assert 0 < largest < 2e-3  # one step of AdamW at the rate 1e-3
+
+
+def test_the_second_family_is_another_architecture_with_another_vocabulary(tmp_path: Path) -> None:
+    folder = build_model("qwen-components", seed=0, out=tmp_path, steps_scale=1e-9)
+    settings = json.loads((folder / "config.json").read_text())
+    assert settings["model_type"] == "qwen2"
+    assert settings["num_key_value_heads"] < settings["num_attention_heads"]
+    scores = evaluate_model(folder, Plan(problems=2, samples=2, questions=2, operands=(3,)))
+    assert 0 <= scores.skills_mean <= 1
+
+
 def test_an_unknown_model_is_refused_with_the_list(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="teacher, components, latent, naive"):
         build_model("component", seed=0, out=tmp_path)

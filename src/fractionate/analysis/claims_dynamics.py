@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from fractionate.analysis.evidence import (
     Finding,
     Untestable,
     agree,
+    drop_of,
     over_runs,
     rank_correlation,
     rates,
@@ -24,17 +26,17 @@ APART = 0.1
 
 def forgetting_is_early(runs: Runs) -> Finding:
     """C12: drop in skills at the last evaluation within the first third, over the final drop."""
-    places = where(runs, rate=rates(runs)[1])
+    drop, places = drop_of(runs), where(runs, rate=rates(runs)[1])
     ratios: list[float] = []
     for place in places:
         for run in runs.of(runs.arms[place]):
-            steps = [step for step, values in run.by_step.items() if "skills_drop" in values]
+            steps = [step for step, values in run.by_step.items() if drop in values]
             early = [step for step in steps if 0 < step <= max(steps, default=0) / 3]
             if not early:
                 raise Untestable("needs skills evaluated within the first third of training")
-            final = run.by_step[max(steps)]["skills_drop"].value
+            final = run.by_step[max(steps)][drop].value
             if final > 0:
-                ratios.append(run.by_step[max(early)]["skills_drop"].value / final)
+                ratios.append(run.by_step[max(early)][drop].value / final)
     return over_runs("early over final drop at the high rate", ratios, above=0.5)
 
 
@@ -108,10 +110,8 @@ def likelihoods_start_apart(runs: Runs) -> Finding:
         "student − teacher likelihood", [float(np.mean(g)) for g in gaps.values()], above=APART
     )
     student, teacher = (float(np.mean(side)) for side in zip(*levels, strict=True))
-    return Finding(
-        found.verdict,
-        f"{found.text} (geometric means: student {student:.2f}, teacher {teacher:.2f})",
-    )
+    text = f"{found.text} (geometric means: student {student:.2f}, teacher {teacher:.2f})"
+    return replace(found, text=text)
 
 
 def spikes_follow_ranges(runs: Runs) -> Finding:

@@ -1,5 +1,7 @@
 """Claims about final values in a rollout x KL x rate grid: C1 to C8 and C35."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fractionate.analysis.evidence import (
@@ -7,6 +9,7 @@ from fractionate.analysis.evidence import (
     Floats,
     Untestable,
     cell_means,
+    drop_of,
     finding,
     matched,
     points,
@@ -22,7 +25,7 @@ SPREAD = 2 * ACCURACY_MARGIN
 """Cells whose means lie within this range are all within the margin of their middle."""
 SPARSITY_TOLERANCE = 0.01
 """How much less sparse still counts as "at least as sparse"."""
-DROP, SPARSE = "skills_drop", "sparsity@1e-06"
+SPARSE = "sparsity@1e-06"
 SAME_RANKS = 0.9
 
 
@@ -59,21 +62,21 @@ def reverse_is_sensitive(runs: Runs) -> Finding:
 def low_rate_preserves(runs: Runs) -> Finding:
     """C4: largest |drop in skills| at the low rate, below 2 pp."""
     places = where(runs, rate=rates(runs)[0])
-    largest = cell_means(runs, DROP).statistic(lambda m: np.abs(m[:, places]).max(axis=1))
+    largest = cell_means(runs, drop_of(runs)).statistic(lambda m: np.abs(m[:, places]).max(axis=1))
     return finding("largest change at the low rate", largest, below=OOD_MARGIN)
 
 
 def high_rate_forgets(runs: Runs) -> Finding:
     """C5: smallest drop in skills at the high rate, above 2 pp."""
     places = where(runs, rate=rates(runs)[1])
-    means = cell_means(runs, DROP)
+    means = cell_means(runs, drop_of(runs))
     found = finding(
         "smallest drop at the high rate",
         means.statistic(lambda m: m[:, places].min(axis=1)),
         above=OOD_MARGIN,
     )
     largest = points(float(means.means[places].max()))
-    return Finding(found.verdict, f"{found.text} (largest drop {largest} pp)")
+    return replace(found, text=f"{found.text} (largest drop {largest} pp)")
 
 
 def _gap(runs: Runs, metric: str) -> tuple[tuple[float, Floats], tuple[float, Floats]]:
@@ -94,12 +97,12 @@ def _gap(runs: Runs, metric: str) -> tuple[tuple[float, Floats], tuple[float, Fl
 
 def rate_outweighs_rollout(runs: Runs) -> Finding:
     """C6: |effect of the rate| − |effect of the rollout| on the drop in skills, above 0."""
-    rate, rollout = _gap(runs, DROP)
+    rate, rollout = _gap(runs, drop_of(runs))
     found = finding(
         "|rate effect| − |rollout effect|", (rate[0] - rollout[0], rate[1] - rollout[1]), above=0.0
     )
-    return Finding(
-        found.verdict, f"{found.text} (rate {points(rate[0])}, rollout {points(rollout[0])})"
+    return replace(
+        found, text=f"{found.text} (rate {points(rate[0])}, rollout {points(rollout[0])})"
     )
 
 
@@ -119,7 +122,7 @@ def rate_sets_sparsity(runs: Runs) -> Finding:
         own = cell_means(runs, null).means
         ranges += f"; rounding alone {points(float(own[low].mean()))} and "
         ranges += f"{points(float(own[high].mean()))} %"
-    return Finding(found.verdict, f"{found.text} ({ranges})")
+    return replace(found, text=f"{found.text} ({ranges})")
 
 
 def teacher_is_as_sparse(runs: Runs) -> Finding:
@@ -136,7 +139,7 @@ def teacher_is_as_sparse(runs: Runs) -> Finding:
     text = f"{wins} of {len(pairs)} pairs; {found.text}"
     if len(pairs) < 2 and found.verdict == "holds":
         return Finding("cannot be told", f"{text}; one pair proves little")
-    return Finding(found.verdict, text)
+    return replace(found, text=text)
 
 
 def threshold_does_not_matter(runs: Runs) -> Finding:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fractionate.analysis.claims_grid import DROP, SPARSE, SPREAD
+from fractionate.analysis.claims_grid import SPARSE, SPREAD
 from fractionate.analysis.evidence import (
     EXACT,
     Finding,
@@ -10,6 +10,8 @@ from fractionate.analysis.evidence import (
     Untestable,
     agree,
     cell_means,
+    detectable,
+    drop_of,
     finding,
     interval,
     matched,
@@ -58,7 +60,7 @@ def sparsity_is_linear(runs: Runs) -> Finding:
 def forgetting_grows(runs: Runs) -> Finding:
     """C10: mean rank correlation of drop in skills and rate over series, above .5."""
     lines = _lines(runs)
-    means = cell_means(runs, DROP)
+    means = cell_means(runs, drop_of(runs))
 
     def correlation(m: Floats) -> Floats:
         each: list[Floats] = []
@@ -75,7 +77,8 @@ def forgetting_grows(runs: Runs) -> Finding:
         return Finding("cannot be told", f"{text}, {means.unknown}; claim: above 0.5")
     low, high = interval(draws)
     text = f"{text} [{low:.2f} to {high:.2f}]; claim: above 0.5"
-    return Finding(verdict_of(low, high, above=0.5), text.replace("-", "\N{MINUS SIGN}"))
+    text = text.replace("-", "\N{MINUS SIGN}")
+    return Finding(verdict_of(low, high, above=0.5), text, detectable(low, high))
 
 
 def teacher_forgets_less(runs: Runs) -> Finding:
@@ -89,7 +92,7 @@ def teacher_forgets_less(runs: Runs) -> Finding:
     """
     pairs = matched(runs)
     off, on = [a for a, _ in pairs], [b for _, b in pairs]
-    means = cell_means(runs, DROP)
+    means = cell_means(runs, drop_of(runs))
     gaps = means.means[off] - means.means[on]
     tied = np.abs(gaps) <= EXACT
     ties = int(tied.sum())
@@ -106,7 +109,7 @@ def teacher_forgets_less(runs: Runs) -> Finding:
     _, high = interval((less | tied).mean(axis=1))
     text = f"{text}, share [{low:.2f} to {high:.2f}]; {claim}"
     wins = NEARLY_ALL - 1e-9
-    return Finding(verdict_of(low, high, above=wins), text)
+    return Finding(verdict_of(low, high, above=wins), text, detectable(low, high))
 
 
 def _spectrum(runs: Runs, kl: str | None, rate: float | None) -> list[int]:
@@ -154,7 +157,7 @@ def spectrum_barely_moves(runs: Runs) -> Finding:
     groups = [[i for i in places if runs.arms[i].lam == lam] for lam in lams]
     sides = [[i for i in places if runs.arms[i].rate == rate] for rate in (low, high)]
     found: list[Finding] = []
-    for metric, name in ((DROP, "forgetting"), (SPARSE, "sparsity")):
+    for metric, name in ((drop_of(runs), "forgetting"), (SPARSE, "sparsity")):
 
         def excess(m: Floats) -> Floats:
             along = np.ptp([m[:, group].mean(axis=1) for group in groups], axis=0)

@@ -2,20 +2,24 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fractionate.analysis.outcome_names import DROPS
 from fractionate.analysis.runs import ROLLOUT, Arm, Runs
 from fractionate.rng import stream
-from fractionate.statistics import t_interval
+from fractionate.statistics import t_critical, t_interval
 
 Floats = NDArray[np.float64]
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 
 DRAWS = 4_000
+POWER = 0.8
+NORMAL = NormalDist()
 EXACT = 1e-12
 """Shares closer than this are equal; what is left is rounding."""
 NO_SPREAD = "no spread is seen between seeds"
@@ -33,10 +37,17 @@ class Finding:
         verdict: "holds" where the whole interval of the statistic lies on the claim's side of the
             threshold, "does not hold" where it lies on the other side, else "cannot be told".
         text: The statistic with its interval and the threshold.
+        detectable: How far from the threshold the truth must lie for a verdict in four of five
+            studies of this size, in the unit of the text; None for a census, or without noise.
+        unit: "pp", or "" for plain numbers.
+        source: Whose runs they are, where several designs were looked at.
     """
 
     verdict: Verdict
     text: str
+    detectable: float | None = None
+    unit: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,12 +78,17 @@ class Draws:
         return NO_SPREAD if still(apart) else None
 
 
-def cell_means(runs: Runs, metric: str) -> Draws:
+def cell_means(runs: Runs, metric: str, *names: str) -> Draws:
     """Means of every arm and draws of them: noise of runs, pooled within a KL, and of seeds.
 
     The noise of a run is what arm and seed leave unexplained, pooled over the arms of one KL
     direction (reverse-KL arms may collapse). What all arms of a seed share moves all means
     together: it blurs levels, not differences. Both follow their t laws.
+
+    Args:
+        runs: The runs.
+        metric: At the last step.
+        names: Tell the draws of several designs apart, where they are used together.
 
     Raises:
         Untestable: The metric was not measured everywhere, or no seed is complete.
@@ -81,12 +97,16 @@ def cell_means(runs: Runs, metric: str) -> Draws:
         raise Untestable(f"{metric} was not measured in every cell")
     if not runs.complete.seeds:
         raise Untestable("no seed is complete in every arm")
-    grid = runs.grid(metric)
+    return grid_means(runs, runs.grid(metric), metric, *names)
+
+
+def grid_means(runs: Runs, grid: Floats, *names: str) -> Draws:
+    """The same of any values [arms, complete seeds]; `names` name the draws."""
     arms, seeds = grid.shape
     means = grid.mean(axis=1)
     if seeds < 2:
         return Draws(means, np.empty((0, arms)))
-    rng = stream(0, "cell means", metric)
+    rng = stream(0, "cell means", *names)
     shared = grid.mean(axis=0) - grid.mean() if arms > 1 else np.zeros(seeds)
     residual = grid - means[:, None] - shared[None, :]
     freedom = (arms - 1) / arms if arms > 1 else 1.0
@@ -143,7 +163,21 @@ def agree(findings: Sequence[Finding]) -> Finding:
     first = findings[0].verdict
     same = all(each.verdict == first for each in findings)
     verdict = first if same else "cannot be told"
-    return Finding(verdict, "; ".join(each.text for each in findings))
+    known = [each.detectable for each in findings if each.detectable is not None]
+    text = "; ".join(each.text for each in findings)
+    source = "; ".join(dict.fromkeys(each.source for each in findings if each.source))
+    return Finding(verdict, text, max(known, default=None), findings[0].unit, source)
+
+
+def all_of(findings: Sequence[Finding]) -> Finding:
+    """A claim that says several things: one that does not hold refutes it, all must hold."""
+    verdicts = [each.verdict for each in findings]
+    verdict: Verdict = "cannot be told"
+    if "does not hold" in verdicts:
+        verdict = "does not hold"
+    elif set(verdicts) == {"holds"}:
+        verdict = "holds"
+    return replace(agree(findings), verdict=verdict)
 
 
 def points(low: float, high: float | None = None) -> str:
@@ -171,31 +205,79 @@ def finding(
         confidence: Of its interval.
     """
     value, draws = statistic
-    wanted = " and ".join(
-        f"{word} {points(limit)}"
-        for word, limit in (("above", above), ("below", below))
-        if limit is not None
-    )
+    wanted = _wanted(above, below)
     if draws.size == 0 or still(draws):
         why = NO_SPREAD if draws.size else "one seed"
         return Finding("cannot be told", f"{what} {points(value)} pp, {why}; claim: {wanted} pp")
     low, high = cautious_interval(value, draws, confidence)
     text = f"{what} {points(value)} pp [{points(low, high)}]; claim: {wanted} pp"
-    return Finding(verdict_of(low, high, above=above, below=below), text)
+    verdict = verdict_of(low, high, above=above, below=below)
+    return Finding(verdict, text, 100 * detectable(low, high, confidence), "pp")
 
 
-def over_runs(what: str, values: Sequence[float], *, above: float) -> Finding:
+def _wanted(above: float | None, below: float | None) -> str:
+    """Which side of which thresholds the claim is on, in points."""
+    limits = (("above", above), ("below", below))
+    return " and ".join(f"{word} {points(x)}" for word, x in limits if x is not None)
+
+
+def detectable(low: float, high: float, confidence: float = 0.95) -> float:
+    """Distance from a threshold that is told with 80 % power, from the width of an interval.
+
+    The interval lies beyond the threshold with probability .8 if the truth is away from it by
+    (z + z_.8) standard errors; its half-width is z of them, z the quantile of its confidence.
+    """
+    z = NORMAL.inv_cdf((1 + confidence) / 2)
+    return (high - low) / 2 * (1 + NORMAL.inv_cdf(POWER) / z)
+
+
+def over_runs(
+    what: str, values: Sequence[float], *, above: float | None = None, below: float | None = None
+) -> Finding:
     """The verdict on the mean of one number per run (or pair of runs), by its t interval."""
+    wanted = " and ".join(
+        f"{word} {limit:g}"
+        for word, limit in (("above", above), ("below", below))
+        if limit is not None
+    )
     if len(values) < 2:
         shown = f"{values[0]:.2f}" if values else "nothing"
-        return Finding("cannot be told", f"{what} {shown}, one run; claim: above {above:g}")
+        return Finding("cannot be told", f"{what} {shown}, one run; claim: {wanted}")
     if np.ptp(values) <= EXACT * np.abs(values).max():
         text = f"{what} {values[0]:.2f} in all {len(values)}, no spread is seen"
-        return Finding("cannot be told", f"{text}; claim: above {above:g}")
+        return Finding("cannot be told", f"{text}; claim: {wanted}")
     mean = t_interval(values)
     text = f"{what} {mean.mean:.2f} [{mean.low:.2f} to {mean.high:.2f}], {mean.n} values"
-    text = text.replace("-", "\N{MINUS SIGN}")
-    return Finding(verdict_of(mean.low, mean.high, above=above), f"{text}; claim: above {above:g}")
+    text = f"{text}; claim: {wanted}".replace("-", "\N{MINUS SIGN}")
+    verdict = verdict_of(mean.low, mean.high, above=above, below=below)
+    return Finding(verdict, text, detectable(mean.low, mean.high))
+
+
+def over_pairs(
+    what: str,
+    differences: Floats,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    confidence: float = 0.95,
+) -> Finding:
+    """The verdict on the mean of differences of shares [settings, seeds], in points.
+
+    The spread of a difference is taken within its setting and pooled: a t interval with
+    settings x (seeds - 1) degrees of freedom.
+    """
+    settings, seeds = differences.shape
+    mean, df = float(differences.mean()), settings * (seeds - 1)
+    within = differences - differences.mean(axis=1, keepdims=True)
+    if df == 0 or still(within.T):
+        return finding(what, (mean, np.full(df and 1, mean)), above=above, below=below)
+    se = math.sqrt(float((within**2).sum()) / df / differences.size)
+    half = t_critical(df, confidence) * se
+    low, high = mean - half, mean + half
+    wanted = _wanted(above, below)
+    text = f"{what} {points(mean)} pp [{points(low, high)}]; claim: {wanted} pp"
+    verdict = verdict_of(low, high, above=above, below=below)
+    return Finding(verdict, text, 100 * detectable(low, high, confidence), "pp")
 
 
 # ---------------------------------------------------------------- arms by role
@@ -214,6 +296,11 @@ def rates(runs: Runs) -> tuple[float, float]:
     if declared and {declared.low, declared.high} <= set(held):
         return declared.low, declared.high
     return held[0], held[-1]
+
+
+def drop_of(runs: Runs) -> str:
+    """The metric of forgetting that the runs have."""
+    return next((name for name in DROPS if runs.measured(name)), DROPS[0])
 
 
 def where(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fractionate.analysis.metrics_table import CHANCE, ks
 from fractionate.records import CellResult, EvalRecord, StepRecord, WeightRecord
 from fractionate.rng import stream
-from fractionate.statistics import pass_at_k, wilson_interval
+from fractionate.statistics import forgetting, pass_at_k, wilson_interval
 
 Floats = NDArray[np.float64]
 
@@ -155,6 +155,108 @@ def _skills(scores: Mapping[str, Floats], base: Mapping[str, Floats] | None) -> 
             for name, values in scores.items()
         ]
         yield _stratified("skills_drop", drops)
+        yield from _definitions("skills", _means(base), _means(scores))
+
+
+def _means(scores: Mapping[str, Floats]) -> dict[str, float]:
+    """Score in points by skill or benchmark."""
+    return {name: 100 * float(values.mean()) for name, values in scores.items()}
+
+
+def _definitions(
+    what: str, base: Mapping[str, float], final: Mapping[str, float]
+) -> Iterator[Value]:
+    """The other definitions of forgetting, from scores in points; those that are undefined lack."""
+    found = forgetting(base, final)
+    numbers = {
+        "relative_drop": found.relative_drop_of_mean,
+        "mean_relative_drop": found.mean_relative_drop,
+        "loss_only": found.mean_loss_only / 100,
+    }
+    for name, number in numbers.items():
+        if number is not None:
+            yield Value(f"{what}_{name}", number, None, None, len(found.tasks))
+
+
+def _benchmarks(
+    records: Sequence[EvalRecord], base: Sequence[EvalRecord] | None
+) -> Iterator[Value]:
+    """Scores of lm-evaluation-harness, their mean, and every definition of forgetting."""
+    scores, before = _benchmark_items(records), _benchmark_items(base or ())
+    if not scores:
+        return
+    strata = {name: np.array(list(items.values())) for name, items in scores.items()}
+    for name, values in strata.items():
+        yield _mean(f"benchmark:{name}", values)
+    yield _stratified("ood", list(strata.values()))
+    own = [record for record in records if record.suite.startswith(_BENCHMARK)]
+    yield _share("ood_parse_rate", sum(not record.unanswered for record in own), len(own))
+    for name, value, n in _balanced(own):
+        yield Value(f"benchmark_balanced:{name}", value, None, None, n)
+    if set(before) != set(scores) or any(set(before[n]) != set(scores[n]) for n in scores):
+        return
+    drops = [
+        np.array([before[name][item] - value for item, value in items.items()])
+        for name, items in scores.items()
+    ]
+    yield _stratified("ood_drop", drops)
+    start = {name: np.array(list(items.values())) for name, items in before.items()}
+    yield from _definitions("ood", _means(start), _means(strata))
+
+
+_BENCHMARK, _GOLD = "benchmark:", "gold "
+
+
+def _benchmark_items(records: Sequence[EvalRecord]) -> dict[str, dict[str, float]]:
+    """Score, a share of 1, by benchmark and item."""
+    found: dict[str, dict[str, float]] = {}
+    for record in records:
+        if record.suite.startswith(_BENCHMARK) and record.value is not None:
+            name = record.suite.removeprefix(_BENCHMARK)
+            found.setdefault(name, {})[record.item] = record.value
+    return found
+
+
+def _balanced(records: Sequence[EvalRecord]) -> Iterator[tuple[str, float, int]]:
+    """Mean over gold labels of the score, where items of a benchmark have labels."""
+    groups: dict[str, dict[str, list[float]]] = {}
+    for record in records:
+        for reason in record.reasons:
+            if reason.startswith(_GOLD) and record.value is not None:
+                by_label = groups.setdefault(record.suite.removeprefix(_BENCHMARK), {})
+                by_label.setdefault(reason, []).append(record.value)
+    for name, by_label in groups.items():
+        means = [float(np.mean(values)) for values in by_label.values()]
+        yield name, float(np.mean(means)), sum(map(len, by_label.values()))
+
+
+def _resampled(groups: Mapping[float, Sequence[EvalRecord]]) -> Iterator[Value]:
+    """The same prompts at several temperatures: accuracy and both entropies."""
+    for temperature, items in groups.items():
+        at = f"{temperature:g}"
+        yield _rate(f"resampled_accuracy@{at}", items)
+        entropies = {
+            "entropy": [record.entropy for record in items if record.entropy is not None],
+            "teacher_entropy": [record.value for record in items if record.value is not None],
+        }
+        for name, values in entropies.items():
+            if values:
+                yield _mean(f"resampled_{name}@{at}", values)
+
+
+def _gradients(
+    groups: Mapping[str, Mapping[float, Sequence[EvalRecord]]],
+) -> Iterator[Value]:
+    """Numbers of the basic arms at one checkpoint; means over prompts of the policies' distance."""
+    for suite, by_temperature in groups.items():
+        records = [r for items in by_temperature.values() for r in items if r.value is not None]
+        if suite.startswith("policy_tv") and records:
+            yield _mean(suite, [record.value for record in records if record.value is not None])
+        elif suite.startswith("gradient_"):
+            for record in records:
+                if record.value is not None:
+                    name = f"{suite}:{record.item}"
+                    yield Value(name, record.value, None, None, record.samples)
 
 
 def evaluation_values(
@@ -185,6 +287,12 @@ def evaluation_values(
     scores = skill_scores(records)
     if scores:
         yield from _skills(scores, None if base is None else skill_scores(base))
+    yield from _benchmarks(records, base)
+    for items in list(groups.get("style", {}).values())[:1]:
+        yield _share("style_share", sum(record.correct for record in items), len(items))
+        yield _share("style_undetermined", sum(r.unanswered for r in items), len(items))
+    yield from _resampled(groups.get("resampled", {}))
+    yield from _gradients(groups)
 
 
 def _accuracy_of_coverage(coverage: Mapping[float, Sequence[EvalRecord]]) -> Iterator[Value]:
@@ -223,6 +331,7 @@ def training_values(steps: Sequence[StepRecord]) -> Iterator[Value]:
         "grad_norm_median": float(np.median(norms)),
         "grad_norm_p99": float(np.quantile(norms, 0.99)),
         "share_clipped": clipped / len(steps),
+        "bound_violations": sum(step.bound_violations or 0 for step in steps),
         "empty_completions": sum(step.empty_completions for step in steps),
         "tokens_generated": sum(step.tokens_generated for step in steps),
         "tokens_scored": sum(step.tokens_scored for step in steps),

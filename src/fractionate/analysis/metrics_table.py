@@ -45,12 +45,45 @@ METRICS: Mapping[str, Metric] = {
     "skills_chance_corrected": Metric(
         "skills above chance", "share", True, "Mean over skills of (a - chance) / (1 - chance)."
     ),
+    "skills_relative_drop": Metric(
+        "forgetting, relative", "share", False, "Drop of the mean, over the mean of the base."
+    ),
+    "skills_mean_relative_drop": Metric(
+        "forgetting, mean relative", "share", False, "Mean over skills of drop over base."
+    ),
+    "skills_loss_only": Metric(
+        "forgetting, losses only", "share", False, "Mean over skills of the drops, gains being 0."
+    ),
+    "ood": Metric(
+        "benchmarks", "share", True, "Unweighted mean over the benchmarks outside the task."
+    ),
+    "ood_drop": Metric(
+        "forgetting", "share", False, "Benchmarks of the untrained student minus after training."
+    ),
+    "ood_relative_drop": Metric(
+        "forgetting, relative", "share", False, "Drop of the mean, over the base's mean."
+    ),
+    "ood_mean_relative_drop": Metric(
+        "forgetting, mean relative", "share", False, "Mean over benchmarks of drop over base."
+    ),
+    "ood_loss_only": Metric(
+        "forgetting, losses only", "share", False, "Mean of the drops, gains being 0."
+    ),
+    "ood_parse_rate": Metric(
+        "benchmarks parsed", "share", True, "Benchmark items with an answer that can be read."
+    ),
     "harder": Metric("harder task", "share", True, "Right answers on the harder task."),
     "harder_completion_rate": Metric(
         "harder task finished", "share", True, "The same share on the harder task."
     ),
     "harder_parse_rate": Metric(
         "harder task parsed", "share", True, "The same share on the harder task."
+    ),
+    "style_share": Metric(
+        "teacher's style", "share", None, "Responses mainly in the teacher's style."
+    ),
+    "style_undetermined": Metric(
+        "style undetermined", "share", None, "Responses that hold too little to tell their style."
     ),
     "kl_to_base": Metric(
         "KL to base", "nats", None, "KL(base || model) per token on the base model's completions."
@@ -86,6 +119,9 @@ METRICS: Mapping[str, Metric] = {
     "train_mean_length": Metric(
         "length in training", "tokens", None, "Mean length of the training completions."
     ),
+    "bound_violations": Metric(
+        "bounds violated", "count", False, "Token gradients beyond their bound: 0 unless broken."
+    ),
     "empty_completions": Metric(
         "empty", "count", None, "Training completions without a token in the loss."
     ),
@@ -114,6 +150,43 @@ FAMILIES: Mapping[str, Metric] = {
     "mean_length@": Metric("length, T {0}", "tokens", None, "Mean length of the coverage samples."),
     "entropy@": Metric("entropy, T {0}", "nats", None, "Entropy over the coverage samples."),
     "harder_pass@": Metric("harder task, pass@{0}", "share", True, "pass@k on the harder task."),
+    "benchmark:": Metric("{0}", "share", True, "Score on one benchmark; `benchmark:ifeval`."),
+    "benchmark_balanced:": Metric(
+        "{0}, balanced", "share", True, "Mean over right labels of the score on their items."
+    ),
+    "resampled_accuracy@": Metric(
+        "resampled accuracy, T {0}", "share", True, "Accuracy of the same prompts at temperature T."
+    ),
+    "resampled_entropy@": Metric(
+        "resampled entropy, T {0}", "nats", None, "The student's entropy there, at temperature 1."
+    ),
+    "resampled_teacher_entropy@": Metric(
+        "teacher's entropy, T {0}", "nats", None, "The teacher's entropy on the same completions."
+    ),
+    "gradient_norm:": Metric(
+        "gradient norm, {0}", "norm", None, "Norm of an arm's mean gradient; `divergence/writer`."
+    ),
+    "gradient_signal:": Metric(
+        "gradient signal, {0}", "norm", None, "Unbiased squared norm of an arm's gradient."
+    ),
+    "gradient_noise:": Metric(
+        "gradient noise, {0}", "norm", None, "Trace of the variance of an arm's micro-gradients."
+    ),
+    "gradient_snr:": Metric(
+        "gradient SNR, {0}", "norm", None, "Signal over noise of an arm's micro-gradients."
+    ),
+    "gradient_cosine:": Metric(
+        "cosine, {0}", "norm", None, "Cosine of two arms' mean gradients; noise pulls it to 0."
+    ),
+    "gradient_cosine_debiased:": Metric(
+        "debiased cosine, {0}", "norm", None, "The same without the noise; may exceed 1."
+    ),
+    "policy_tv:": Metric(
+        "policy TV, {0}", "share", None, "Total variation of the two policies' completions."
+    ),
+    "policy_tv_token:": Metric(
+        "next-token TV, {0}", "share", None, "Mean total variation of the two next-token laws."
+    ),
     "skill:": Metric("{0}", "share", True, "Accuracy of one prior skill; `skill:add`."),
     "sparsity@": Metric(
         "unmoved, τ {0}",
@@ -166,8 +239,14 @@ def in_points(name: str) -> bool:
 
 def bounded(name: str) -> bool:
     """Whether values are true shares, 0 to 1, so that two of them differ by 1 at most."""
-    return in_points(name) and name not in ("relative_l1", "skills_chance_corrected")
+    return in_points(name) and name not in _UNBOUNDED and not name.startswith("benchmark")
 
+
+_UNBOUNDED = frozenset(
+    {"relative_l1", "skills_chance_corrected", "ood", "ood_drop", "ood_loss_only"}
+    | {f"{what}_{how}drop" for what in ("skills", "ood") for how in ("relative_", "mean_relative_")}
+)
+"""Shares that may leave 0 to 1: of something else, or with EQ-Bench, whose score has no floor."""
 
 _ANY_NUMBER, _ONE_OF_LIST, _ORDER_OF_LIST = 1 / 90, 47 / 180, 13 / 180
 

@@ -32,6 +32,13 @@ _MEAN = "Llama-3.2-1B, mean of three tasks, 3 seeds, 150 steps, rates 1e-5 and 5
 _SWEEP = "Llama-3.2-1B, Countdown-3, six rates from 1e-5 to 6e-5, 3 seeds"
 _SPECTRUM = "Llama-3.2-1B, Countdown-3, both models sampled at temperature 1"
 
+_RLVR = (
+    "GRPO on Countdown-4 from 8 configurations x 3 seeds, 300 updates; training reward, no "
+    "held-out evaluation"
+)
+_SWAP = "Llama-3.2-1B, MedReason, 600 answers per cell; the other six cells move by up to 23.3 pp"
+_TRAP = "Llama-3.2-1B, Science and MedReason, student rollouts, forward KL, rate 1e-5"
+
 CLAIMS: Mapping[str, Published] = {
     "C1": Published(
         "The best accuracy is the same with student and with teacher rollouts.",
@@ -112,6 +119,30 @@ CLAIMS: Mapping[str, Published] = {
         "§5.2",
         _SPECTRUM,
     ),
+    "C16": Published(
+        "At equal pass@1 forward KL has the higher pass@10.",
+        FIGURE_ONLY,
+        "§5.3",
+        _SPECTRUM + ", λ > 0, rate 1e-5; 10 samples per item, temperature 1",
+    ),
+    "C17": Published(
+        "Student-favoured rollouts help on the harder task.",
+        "10–15 pp at the low rate",
+        "§5.3",
+        _SPECTRUM + "; Countdown-4E at temperature 0.5, pass@1 and pass@10",
+    ),
+    "C18": Published(
+        "That head start does not survive RLVR.",
+        "two configurations that start near 0 % end highest",
+        "§5.3",
+        _RLVR,
+    ),
+    "C19": Published(
+        "RLVR from reverse-KL students of the low rate collapses.",
+        FIGURE_ONLY,
+        "fig 6",
+        _RLVR,
+    ),
     "C20": Published(
         "Gradient clipping acts at every step.",
         "100 % of steps with norm > 1",
@@ -121,11 +152,83 @@ CLAIMS: Mapping[str, Published] = {
     "C21": Published(
         "Reverse-KL gradients are larger and spikier.", FIGURE_ONLY, "fig 7", "Countdown-3"
     ),
+    "C22": Published(
+        "Without clipping reverse KL degrades at larger rates, forward KL does not.",
+        FIGURE_ONLY,
+        "A.1",
+        "Llama-3.2-1B, Countdown-3, rates 1e-5 to 5e-5; seeds not stated",
+    ),
+    "C23": Published(
+        "A sampled KL gives the same picture.",
+        FIGURE_ONLY,
+        "A.2",
+        "Llama-3.2-1B, Countdown-3, one auxiliary token per position, 3 seeds",
+    ),
+    "C24": Published(
+        "With long traces student rollouts and reverse KL at the low rate win; the rate rules on.",
+        "59.0 of 53.3–59.0 (base 53.1); skills 41.4 → 33.7–35.9; sparsity 92–93 and 63–70 %",
+        "A.3",
+        "Qwen2.5, Numina-MATH to MATH-500, 1,000 steps, one run per cell, peaks over trajectories",
+    ),
+    "C25": Published(
+        "Only student rollouts under reverse KL resist a transfer of style.",
+        FIGURE_ONLY,
+        "A.11",
+        "Qwen2.5, Spanish-conditioned teacher, one run per cell, 1,000 judged responses each",
+    ),
+    "C26": Published(
+        "Forward KL at the low rate is insensitive to the sampling temperature.",
+        "−0.3 pp (student), −0.2 pp (teacher)",
+        "A.12",
+        _SWAP,
+    ),
+    "C27": Published(
+        "The best reachable accuracy does not depend on the sampling temperature.",
+        "student 69.3 / 67.5 %, teacher 68.2 / 68.0 %",
+        "A.12",
+        _SWAP,
+    ),
+    "C28": Published(
+        "A small divergence can hide high entropies.",
+        "near ln V in steps 10–20",
+        "A.10",
+        _TRAP + "; the printed 12 nats exceed the ceiling of 11.76",
+    ),
+    "C29": Published(
+        "The ability is there, but not at temperature 1.",
+        "sharp drop from 0.7 to 1; both entropies above 7 nats",
+        "fig 22f",
+        _TRAP + ", seed 42, step 50, 20 prompts",
+    ),
+    "C30": Published(
+        "The early checkpoint is already useful.",
+        "Science 37 % (−1.3 pp), MedReason 56 % (−0.8 pp)",
+        "A.10",
+        _TRAP + ", step 50",
+    ),
     "C31": Published(
         "Teacher and student start apart on student rollouts.",
         "student ≈ 80 %, teacher ≈ 20 % mean token likelihood",
         "A.9",
         "step 0 of student-rollout runs, both at temperature 1",
+    ),
+    "C32": Published(
+        "Under student rollouts and forward KL the student's confidence dips, then recovers.",
+        FIGURE_ONLY,
+        "A.9",
+        _MEAN,
+    ),
+    "C33": Published(
+        "In the second family, at the high rate, student-favoured rollouts forget more.",
+        FIGURE_ONLY,
+        "A.5",
+        "Qwen2.5-1.5B, Countdown-3, rate 5e-5, seed 42; less monotone under reverse KL",
+    ),
+    "C34": Published(
+        "In the second family the low rate raises prior abilities.",
+        FIGURE_ONLY,
+        "fig 14a",
+        "Qwen2.5-1.5B, mean of three tasks, rate 1e-5",
     ),
     "C35": Published(
         "The sparsity threshold does not change the picture.",
@@ -133,11 +236,35 @@ CLAIMS: Mapping[str, Published] = {
         "A.7",
         "thresholds 1e-6 and 1e-8",
     ),
+    "C36": Published(
+        "Forgetting has a profile over benchmarks.",
+        "losses on MMLU-Pro, HumanEval, IFEval, EQ-Bench; gains on TruthfulQA, BBQ",
+        "A.6",
+        _MEAN + ", rate 5e-5; ToxiGen is not mentioned",
+    ),
+    "C37": Published(
+        "Forward-KL updates under two rollout policies differ by at most 2√2·B·TV.",
+        "theorem C.1",
+        "C.2",
+        "one update; says nothing about final models, and nothing where TV is near 1",
+    ),
+    "C38": Published(
+        "Reverse-KL updates have no such bound; a bounded log-ratio range restores one.",
+        "ε(√2/8)·log((1−δ)/δ); 2·B·R·TV",
+        "C.3, C.4",
+        "one update; sharper constants exist",
+    ),
     "C39": Published(
         "Gradient spikes of reverse KL follow extreme log-ratio ranges.",
         "predicted by the theory, not run by the authors",
         "C.4",
         "reverse-KL runs",
     ),
+    "C40": Published(
+        "Published SFT used larger rates than published RL.",
+        "5e-6 / 5e-7 = 10 (medians)",
+        "table 6",
+        "13 public checkpoints, 12 with a disclosed rate; one printed rate is wrong",
+    ),
 }
-"""Claims that a rollout x KL x rate study, a rate sweep or a spectrum can test."""
+"""The 40 claims, by number."""

@@ -2,20 +2,21 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import jinja2
 import plotly.offline  # pyright: ignore[reportMissingTypeStubs] - plotly ships none
 
 from fractionate.analysis.answer import OUTCOMES, Answer, answer
 from fractionate.analysis.attribution import attribute
-from fractionate.analysis.claims import judge_claims
+from fractionate.analysis.background import Background
+from fractionate.analysis.claims import Claim, decided, judge_claims
 from fractionate.analysis.figures import figures
 from fractionate.analysis.hypotheses import judge_hypotheses
 from fractionate.analysis.knobs import knob_name
 from fractionate.analysis.notes import floor_notes, item_note
 from fractionate.analysis.paper import PAPER
+from fractionate.analysis.rounding import rounding
 from fractionate.analysis.runs import ROLLOUT, Runs
 from fractionate.analysis.tables import (
     Table,
@@ -27,7 +28,8 @@ from fractionate.analysis.tables import (
     hypothesis_table,
     rollout_table,
 )
-from fractionate.records import EvalRecord
+from fractionate.analysis.teacher_table import teacher_table
+from fractionate.analysis.tradeoff import drift_fit, tradeoff
 
 MORE_OUTCOMES = ("pass@16@1", "harder", "sparsity_excess@1e-06")
 """Outcomes of the attribution table beside those of the answer."""
@@ -42,54 +44,15 @@ MODELS_SCOPE = (
 )
 
 
-@dataclass(frozen=True)
-class Example:
-    """One completion shown to the reader, as the model wrote it.
-
-    Attributes:
-        cell: Who wrote it.
-        prompt: What was asked.
-        completion: What came back; shown escaped.
-        verdict: How it was graded, e.g. "right" or "wrong_target".
-    """
-
-    cell: str
-    prompt: str
-    completion: str
-    verdict: str
-
-
-@dataclass(frozen=True)
-class Background:
-    """What a report says beside the records; everything is optional.
-
-    Attributes:
-        plan_key: SHA-256 of the plan.
-        hypotheses_hash: SHA-256 of the declared hypotheses, margins and rates.
-        confounds: Contrasts that change a second thing, one sentence each.
-        notes: Warnings of plan and preflight, one sentence each.
-        teacher: Item records of the teacher.
-        examples: Completions to show.
-        provenance: Versions, commit, total time: nested plain values.
-        smoke: The run only shows that everything works; its numbers mean nothing.
-    """
-
-    plan_key: str | None = None
-    hypotheses_hash: str | None = None
-    confounds: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    teacher: tuple[EvalRecord, ...] = ()
-    examples: tuple[Example, ...] = ()
-    provenance: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    smoke: bool = False
-
-
-def render_report(runs: Runs, background: Background | None = None) -> str:
+def render_report(
+    runs: Runs, background: Background | None = None, claims: Sequence[Claim] | None = None
+) -> str:
     """The report as HTML with everything inside: styles, figures and the drawing library.
 
     Args:
         runs: The study, from `gather`.
         background: What is known beside the records.
+        claims: The paper's claims as judged on several studies; none judges them on this one.
 
     Returns:
         One HTML document. Model output, names and labels are escaped.
@@ -97,7 +60,7 @@ def render_report(runs: Runs, background: Background | None = None) -> str:
     background = background or Background()
     found = answer(runs)
     study = runs.study
-    claims = judge_claims(runs)
+    claims = judge_claims(runs) if claims is None else claims
     return _template().render(
         title=study.name if study else "Study",
         question=(study.question if study else None) or _question(runs),
@@ -114,10 +77,15 @@ def render_report(runs: Runs, background: Background | None = None) -> str:
         claims=claims_table(claims),
         untestable=[claim for claim in claims if claim.finding is None],
         paper=PAPER,
+        decided=decided(claims),
         cells=cells_table(runs, background.teacher),
         single=cells_table(runs, background.teacher, single=True),
         confounds=background.confounds or _own_confounds(runs),
         costs=cost_table(runs),
+        rounding=rounding(runs),
+        tradeoff=tradeoff(runs),
+        drift=drift_fit(runs),
+        teachers=teacher_table({study.name if study else "teacher": background.teacher}),
         glossary=glossary(runs),
         background=background,
         provenance=_flat(background.provenance),

@@ -9,6 +9,7 @@ from fractionate.analysis.answer import show_difference, show_interval, show_num
 from fractionate.analysis.attribution import Attribution
 from fractionate.analysis.claims import Claim
 from fractionate.analysis.contrasts import PairedEffect, simple_effects
+from fractionate.analysis.evidence import Finding
 from fractionate.analysis.hypotheses import Tested
 from fractionate.analysis.knobs import Share, Swing, knob_name
 from fractionate.analysis.measure import Value, evaluation_values
@@ -204,13 +205,15 @@ def _hypothesis_row(item: Tested) -> Row:
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
-    """Claims of the paper that this study can test."""
+    """Claims of the paper that these records can test."""
     columns = (
         text_column("#"),
         text_column("The paper says"),
         text_column("its value"),
         text_column("here"),
         text_column("verdict"),
+        Column("detectable", "Distance from the threshold that is told with 80 % power"),
+        text_column("runs"),
         text_column("its scope"),
     )
     rows = [
@@ -221,6 +224,8 @@ def claims_table(claims: Sequence[Claim]) -> Table:
                 f"{claim.published.value} ({claim.published.where})",
                 claim.finding.text,
                 claim.finding.verdict,
+                detectable_text(claim.finding),
+                claim.source or ABSENT,
                 claim.published.scope,
             ),
             claim.finding.verdict,
@@ -229,6 +234,12 @@ def claims_table(claims: Sequence[Claim]) -> Table:
         if claim.finding is not None
     ]
     return Table(columns, tuple(rows))
+
+
+def detectable_text(finding: Finding) -> str:
+    """The smallest detectable distance, with its unit."""
+    value = finding.detectable
+    return ABSENT if value is None else f"{value:.1f} pp" if finding.unit else f"{value:.2f}"
 
 
 # ---------------------------------------------------------------- every cell

@@ -5,7 +5,7 @@ from typing import Annotated, Any, final
 import typer
 from typer.core import TyperGroup
 
-from fractionate.cli import keeping, models, results, studies
+from fractionate.cli import keeping, models, results, sparsity, studies
 from fractionate.cli.errors import explained
 from fractionate.cli.printing import say
 
@@ -41,7 +41,7 @@ _PANELS = {
         studies.status,
     ),
     RESULTS: (results.report, results.figures, results.compare, results.advise),
-    MODELS: (models.distill, models.evaluate, models.sparsity),
+    MODELS: (models.distill, models.evaluate, sparsity.sparsity),
     STORE: (keeping.show, keeping.replay, keeping.verify, keeping.export, keeping.gc),
 }
 for _panel, _verbs in _PANELS.items():

@@ -1,6 +1,6 @@
 """One model on one task, outside any study."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -8,7 +8,14 @@ from typing import final
 from fractionate.cli.errors import BadInputError, from_the_user
 from fractionate.cli.sources import located, sandbox_folder, table_fields
 from fractionate.config import Accuracy, CountdownTask, Coverage, Evaluate, Lengths, Temperature
-from fractionate.config.task import TableTask
+from fractionate.config.task import (
+    Gsm8kTask,
+    MathTask,
+    MedReasonTask,
+    ScienceTask,
+    TableTask,
+)
+from fractionate.config.task import Task as TaskConfig
 from fractionate.evaluate import Suite, evaluate
 from fractionate.models.load import load_model
 from fractionate.records import EvalRecord
@@ -19,6 +26,12 @@ from fractionate.tasks.sandbox import SandboxCountdown
 _SANDBOX_TOKENS = {3: 120, 4: 200}
 _OTHER_TOKENS = 512
 _PROMPT_TOKENS = 8192
+_PUBLIC: Mapping[str, TaskConfig] = {
+    "science": ScienceTask(),
+    "medreason": MedReasonTask(),
+    "math": MathTask(),
+    "gsm8k": Gsm8kTask(),
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,7 @@ class Request:
 
     Attributes:
         model: Hub id, folder, .gguf file, or the name of a sandbox model.
-        task: "countdown", "sandbox", or a data file.
+        task: "countdown", "sandbox", a task with public data, or a data file.
         columns: Column names by field of a table task, and its grade.
         operands: Numbers of a Countdown problem.
         items: Problems of the test split; none takes 200, or all rows of a file.
@@ -125,10 +138,13 @@ def _task(request: Request) -> Task:
     if request.task == "countdown":
         size = max(request.items or 0, CountdownTask().test)
         return build_task(CountdownTask(operands=request.operands, test=size), None)
+    if request.task in _PUBLIC:
+        return build_task(_PUBLIC[request.task], None)
     path = Path(request.task)
     if not path.is_file():
         raise BadInputError(
-            f"--task {request.task}: neither 'countdown' nor 'sandbox', and no such file"
+            f"--task {request.task}: neither 'countdown' nor 'sandbox' nor one of "
+            f"{', '.join(_PUBLIC)}, and no such file"
         )
     fields = table_fields(path, request.columns)
     return Whole(build_task(TableTask.model_validate({**fields, "test": 1}), None))

@@ -72,6 +72,34 @@ def find_cell(name: str, plans: "Sequence[Plan]") -> "CellStages | None":
     return next(iter(found.values()), None)
 
 
+def export_study(file: Path, store: Path, out: Path, *, allow_missing: bool) -> list[Path]:
+    """Write the records of a study, without weights: reports can be remade from them.
+
+    Args:
+        file: Study file.
+        store: Folder of the results.
+        out: Folder of the records; an earlier export of the same study is replaced.
+        allow_missing: Export what is finished.
+
+    Returns:
+        What was written.
+
+    Raises:
+        BadInputError: Cells are missing, or `out` holds something else or cannot be written.
+    """
+    from fractionate.analysis.archive import is_archive, write_archive
+    from fractionate.cli.results import complete, opened
+
+    taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if taken and not (out.is_dir() and is_archive(out)):
+        raise BadInputError(f"{out} is not empty, and no earlier export. Name a new folder")
+    archive = opened(file, store, None).archive()
+    with complete():
+        archive.runs(allow_missing=allow_missing)
+    with writing(out):
+        return write_archive(archive, out)
+
+
 def weights_of(folder: Path) -> list[Path]:
     """The Hugging Face folders of a finished training run, earliest step first."""
     return sorted(path for path in (folder / "weights").glob("step-*") if path.is_dir())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fractionate.cli.errors import BadInputError, complain, fail
-from fractionate.cli.options import DEFAULT_STORE, AsJson, StoreFolder
+from fractionate.cli.options import DEFAULT_STORE, AllowMissing, AsJson, StoreFolder
 from fractionate.cli.printing import emit_json, note, say
 
 if TYPE_CHECKING:
@@ -93,7 +93,12 @@ def _unreadable(store: "Store") -> list[str]:
 
 
 def export(
-    what: Annotated[str, typer.Argument(metavar="KEY|CELL", help="A key, or the name of a cell.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY|CELL|FILE", help="A key, the name of a cell, or a study file (YAML)."
+        ),
+    ],
     out: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     *,
     store: StoreFolder = DEFAULT_STORE,
@@ -101,11 +106,22 @@ def export(
     step: Annotated[
         int | None, typer.Option(help="Which kept weights; the last by default.")
     ] = None,
+    allow_missing: AllowMissing = False,
 ) -> None:
-    """Copy a cell's trained weights as a Hugging Face folder, and its records as Parquet."""
+    """Copy a cell's weights and records, or the records of a whole study without weights.
+
+    Of a cell: its trained weights as a Hugging Face folder, and its records as Parquet. Of a study:
+    a small folder from which `report` and `figures` work as from the store.
+    """
     from fractionate.cli import exporting
 
     place = opened(store)
+    if what.endswith((".yaml", ".yml")):
+        if step is not None or study is not None:
+            raise BadInputError("--step and --study go with a cell: a study is exported whole")
+        for path in exporting.export_study(Path(what), store, out, allow_missing=allow_missing):
+            say(str(path))
+        return
     plans, passed_over = exporting.plans_of(place, study)
     cell = exporting.find_cell(what, plans)
     if cell is None:

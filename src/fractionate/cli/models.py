@@ -1,11 +1,11 @@
-"""Verbs about single models: train one, measure one, compare two, build the sandbox's."""
+"""Verbs about single models: train one, measure one, build the sandbox's."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fractionate.cli.errors import BadInputError, from_the_user
+from fractionate.cli.errors import BadInputError
 from fractionate.cli.options import (
     DEFAULT_STORE,
     AsJson,
@@ -15,10 +15,6 @@ from fractionate.cli.options import (
 )
 from fractionate.cli.printing import emit_json, note, say, table
 
-if TYPE_CHECKING:
-    from fractionate.metrics.checkpoints import CheckpointSparsity, Shares
-
-THRESHOLDS = (0.0, 1e-8, 1e-6, 1e-5)
 _BASES = 3
 
 Prompt = Annotated[str | None, typer.Option(help="Column of the prompts of a data file.")]
@@ -119,7 +115,12 @@ def evaluate(  # noqa: PLR0913 - one argument per option
     ],
     *,
     task: Annotated[
-        str, typer.Option("--task", "--data", help="countdown, sandbox, or a data file.")
+        str,
+        typer.Option(
+            "--task",
+            "--data",
+            help="countdown, sandbox, science, medreason, math, gsm8k, or a data file.",
+        ),
     ] = "countdown",
     prompt: Prompt = None,
     messages: Messages = None,
@@ -174,77 +175,6 @@ def evaluate(  # noqa: PLR0913 - one argument per option
     say(
         f"of {lost['completions']} completions {lost['truncated']} were truncated, "
         f"{lost['unanswered']} without a readable answer; verdicts: {reasons}"
-    )
-
-
-def sparsity(
-    base: Annotated[str, typer.Argument(help="Model folder or .safetensors file, untrained.")],
-    tuned: Annotated[list[str], typer.Argument(metavar="TUNED...", help="The same, trained.")],
-    *,
-    thresholds: Annotated[
-        list[float] | None,
-        typer.Option("--threshold", help="Repeatable; default 0 1e-8 1e-6 1e-5."),
-    ] = None,
-    rounded: Annotated[
-        bool, typer.Option("--round", help="Round BASE to the dtype of TUNED first.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Which share of the weights training left where they were, by layer and matrix type."""
-    import dataclasses
-
-    from fractionate.cli.sources import located
-    from fractionate.metrics.checkpoints import checkpoint_sparsity
-
-    taus = tuple(thresholds or THRESHOLDS)
-    found: dict[str, CheckpointSparsity] = {}
-    for model in tuned:
-        with from_the_user():
-            found[model] = checkpoint_sparsity(
-                Path(located(base)),
-                Path(located(model)),
-                thresholds=taus,
-                round_before=rounded,
-            )
-    if as_json:
-        models = {model: dataclasses.asdict(record) for model, record in found.items()}
-        emit_json({"base": base, "base_rounded": rounded, "tuned": models})
-        return
-    for model, record in found.items():
-        say(_sparsity_text(base, model, record))
-        if record.dtypes[0] != record.dtypes[1] and not rounded:
-            note(
-                f"note: {base} is stored as {record.dtypes[0]}, {model} as {record.dtypes[1]}: the "
-                "rounding between them counts as movement. --round leaves it out"
-            )
-
-
-def _sparsity_text(base: str, model: str, record: "CheckpointSparsity") -> str:
-    labels = list(record.total.strict)
-    inclusive = [label for label in labels if label != "0"]  # at 0 both mean exactly equal
-    strict = ["equal" if label == "0" else f"< {label}" for label in labels]
-    heads = ("", "parameters", *strict, *(f"<= {label}" for label in inclusive))
-    groups: dict[str, Shares] = {"all": record.total}
-    groups |= {f"layer {name}": shares for name, shares in record.by_layer.items()}
-    groups |= {f"matrix {name}": shares for name, shares in record.by_matrix.items()}
-    rows = [
-        (
-            name,
-            str(shares.parameters),
-            *(f"{100 * share:.2f} %" for share in shares.strict.values()),
-            *(f"{100 * shares.inclusive[label]:.2f} %" for label in inclusive),
-        )
-        for name, shares in groups.items()
-    ]
-    left_out = f"not counted, tied: {', '.join(record.left_out)}\n" if record.left_out else ""
-    return (
-        f"{base} -> {model}: unmoved share of the weights, by |delta|\n"
-        f"{table(heads, rows)}\n"
-        f"moved at most 1e-3 of its size: {100 * record.total.relative:.2f} %; "
-        f"||delta|| {record.delta_l2:.6g}; sum |delta| / sum |w| {record.relative_l1:.6g}; "
-        f"stored as {record.dtypes[0]} and {record.dtypes[1]}\n"
-        f"{left_out}"
-        "Low precision alone keeps weights unmoved: compare runs of one learning rate and dtype.\n"
     )
 
 

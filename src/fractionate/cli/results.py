@@ -1,7 +1,7 @@
 """Verbs that look at results: report, figures, two cells against each other, advice."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +16,11 @@ from fractionate.cli.options import (
     StoreFolder,
 )
 from fractionate.cli.printing import emit_json, note, say
-from fractionate.cli.running import write_report
+from fractionate.cli.running import report_path
 
 if TYPE_CHECKING:
     from fractionate.api import Results
+    from fractionate.cli.gathering import Gathered
 
 FORMATS = ("pdf", "svg", "png")
 
@@ -79,24 +80,82 @@ def complete() -> Iterator[None]:
         ) from None
 
 
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE|STORE|RECORDS...",
+        help="Study files, stores that hold one study, or folders of exported records.",
+    ),
+]
+
+
 def report(
-    source: Source,
+    sources: Sources,
     *,
     store: StoreFolder = DEFAULT_STORE,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="A .html file, or a folder.")
     ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option("--markdown", help="Write one Markdown page on all of them instead."),
+    ] = None,
     allow_missing: AllowMissing = False,
     overrides: Overrides = None,
 ) -> None:
-    """Write the report of a study: one HTML file that needs nothing else."""
-    results = opened(source, store, overrides)
+    """Write the report of a study: one HTML file that needs nothing else.
+
+    Of several studies each gets its file, and the paper's claims are judged on all of them.
+    """
+    from fractionate.cli.gathering import gathered
+
+    studies = gathered(sources, store, overrides)
+    if markdown is not None:
+        _write_page(studies, markdown, allow_missing=allow_missing)
+        return
     with complete():
-        say(f"report: {write_report(results, out, allow_missing=allow_missing)}")
+        for path in write_reports(studies, out, allow_missing=allow_missing):
+            say(f"report: {path}")
+
+
+def write_reports(
+    studies: "Sequence[Gathered]", out: Path | None, *, allow_missing: bool
+) -> Iterator[Path]:
+    """One HTML file per study.
+
+    Raises:
+        BadInputError: One file is named for several studies, or a place cannot be written to.
+        IncompleteStudyError: Cells are missing.
+    """
+    from fractionate import api
+    from fractionate.analysis.claims import judge_claims
+
+    several = len(studies) > 1
+    if several and out is not None and out.suffix.lower() in (".html", ".htm"):
+        raise BadInputError(f"-o {out} is one file for {len(studies)} studies. Name a folder")
+    gathered = [each.archive.runs(allow_missing=allow_missing) for each in studies]
+    claims = judge_claims(gathered) if several else None
+    for each in studies:
+        path = report_path(out, each.reports.parent, each.archive.study.name)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            api.report(each.archive, path, allow_missing=allow_missing, claims=claims)
+        yield path
+
+
+def _write_page(studies: "Sequence[Gathered]", path: Path, *, allow_missing: bool) -> None:
+    from fractionate.analysis.results_page import results_page
+
+    with complete():
+        text = results_page([each.archive for each in studies], allow_missing=allow_missing)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    say(f"results: {path}")
 
 
 def figures(
-    source: Source,
+    sources: Sources,
     *,
     store: StoreFolder = DEFAULT_STORE,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the figures.")] = Path(
@@ -108,19 +167,23 @@ def figures(
     allow_missing: AllowMissing = False,
     overrides: Overrides = None,
 ) -> None:
-    """Draw the figures of a study for a paper."""
+    """Draw the paper's figures from the records of one or several studies."""
     from fractionate.analysis.figures_print import save_figures
+    from fractionate.cli.gathering import gathered
 
-    results = opened(source, store, overrides)
     endings = tuple(formats or ("pdf",))
     for ending in endings:
         if ending not in FORMATS:
             raise BadInputError(f"--format {ending}: there are {', '.join(FORMATS)}")
+    studies = gathered(sources, store, overrides)
     with complete():
-        runs = results.runs(allow_missing=allow_missing)
+        runs = [each.archive.runs(allow_missing=allow_missing) for each in studies]
     with writing(out):
-        for path in save_figures(runs, out, formats=endings):
-            say(str(path))
+        saved = save_figures(runs, out, formats=endings)
+    for path in saved.paths:
+        say(str(path))
+    for name, why in saved.absent.items():
+        note(f"not drawn: {name}: {why}")
 
 
 def compare(  # noqa: PLR0913 - one argument per option

@@ -28,21 +28,22 @@ def planned(file: Path, overrides: Sequence[str] | None) -> "Plan":
 
 
 def checked(study: "Study") -> "Study":
-    """A study whose task can be built from its data file.
+    """A study whose task can be built from its data, where all of that is on this disk.
 
     Raises:
         ValueError: It cannot; names the field of the task.
     """
-    if study.task.kind != "table":
+    task = study.task
+    if task.kind == "countdown" or any(source.hub for source in task.inputs.values()):
         return study
-    from fractionate.tasks.table import Table
+    from fractionate.tasks.build import build_task, check_rows
+    from fractionate.tasks.collection import Collection
 
     with from_the_user():
-        Table(study.task)
-        if study.evaluate.harder is not None:
-            from fractionate.tasks.build import build_harder
-
-            build_harder(study.evaluate.harder, study.task, None)
+        built = build_task(task, None)
+        check_rows(built, study)
+    if isinstance(built, Collection) and built.left_out:
+        note(f"note: {built.summary()}")
     return study
 
 

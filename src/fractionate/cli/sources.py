@@ -6,7 +6,7 @@ from typing import Any
 
 from fractionate.cli.errors import BadInputError
 
-_SANDBOX_NAME = re.compile(r"(teacher|components|latent|naive)(-\d+)?")
+_SANDBOX_NAME = re.compile(r"((?:qwen-)?(?:teacher|components)|bilingual|latent|naive)(-\d+)?")
 
 
 def sandbox_folder(name: str) -> Path | None:

@@ -10,10 +10,18 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from fractionate.config.extends import extended
 from fractionate.config.study import Study
 from fractionate.config.vary import Plain, dotted_get, dotted_set, resolve
 
 _CHOICE = re.compile(r"(literal|tuple|dict|list|constrained-\w+)(\[.*\])?|int|float|str|bool|none")
+
+
+_SOURCES = tuple(
+    f"{task}.{field}"
+    for task in ("task", "rlvr.task")
+    for field in ("source", "test_source", "exclude")
+)
 
 
 class StudyFileError(ValueError):
@@ -24,7 +32,8 @@ def read_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     """Read and validate a study file.
 
     Args:
-        path: YAML file. Relative paths inside it are taken from its folder.
+        path: YAML file. Relative paths inside it are taken from its folder. It may be the
+            difference from another study: `extends: other.yaml`.
         overrides: `dotted.path=value` with the value in YAML, applied before validation; the
             aliases `rollout`, `kl` and `lr` work. `vary.method.rollout` is the factor
             `method.rollout` of `vary`, however the file writes it.
@@ -33,13 +42,30 @@ def read_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         StudyFileError: The file is missing, is not YAML, or says something impossible.
     """
     path = Path(path)
-    tree = _read_yaml(path)
+    tree = _read_tree(path)
     for override in overrides:
         name, equals, text = override.partition("=")
         if not equals:
             raise StudyFileError(f"override '{override}': write it as field=value")
         tree = _overridden(tree, name.strip(), _parse_yaml(text, f"override '{override}'"))
     return parse_study(_anchor_paths(tree, path.parent), source=str(path))
+
+
+def _read_tree(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The file with what it extends underneath."""
+    if path.resolve() in above:
+        raise StudyFileError(f"{path}: extends: this file extends itself over others")
+
+    def other(below: Path) -> dict[str, Any]:
+        tree = _read_tree(below, (*above, path.resolve()))
+        return _anchor_paths(tree, below.parent.resolve())
+
+    try:
+        return extended(_read_yaml(path), path, other)
+    except StudyFileError:
+        raise
+    except ValueError as error:
+        raise StudyFileError(str(error)) from None
 
 
 def parse_study(tree: Mapping[str, Any], *, source: str = "study") -> Study:
@@ -123,7 +149,7 @@ def _yaml_fault(error: yaml.YAMLError) -> str:
 
 def _anchor_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative file names in a study mean files beside it."""
-    for path in ("task.path", "world.checkpoints"):
+    for path in ("task.path", "world.checkpoints", "rlvr.task.path", "evaluate.forgetting.include"):
         try:
             value = dotted_get(tree, path, where=path)
         except ValueError:
@@ -137,7 +163,25 @@ def _anchor_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
             continue
         if isinstance(value, str) and (folder / value).exists():
             tree = dotted_set(tree, path, str(folder / value))
+    for path in _SOURCES:
+        try:
+            value = dotted_get(tree, path, where=path)
+        except ValueError:
+            continue
+        tree = dotted_set(tree, path, _anchored_source(value, folder))
     return tree
+
+
+def _anchored_source(given: Plain, folder: Path) -> Plain:
+    """Sources of data with their paths beside the study file; whatever is none stays as it is."""
+    if isinstance(given, list):
+        return [_anchored_source(item, folder) for item in cast(list[Plain], given)]
+    if isinstance(given, str):
+        return str(folder / given)
+    if isinstance(given, dict) and isinstance(cast(dict[str, Plain], given).get("path"), str):
+        source = cast(dict[str, Any], given)
+        return {**source, "path": str(folder / source["path"])}
+    return cast(Plain, given)
 
 
 def _explained(details: Sequence[ErrorDetails]) -> list[str]:

@@ -1,5 +1,6 @@
 """A method: five parts and the combinations of them that mean something."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
@@ -43,9 +44,20 @@ class Method(Config):
 
     @model_validator(mode="after")
     def _combination_means_something(self) -> "Method":
-        for rule in (_sampled_token, _support_of_divergence, _importance_weights, _early_stop):
+        for rule in _RULES:
             rule(self)
         return self
+
+
+def _lag(method: Method) -> None:
+    rollout, support = method.rollout, method.support
+    if rollout.kind != "student" or rollout.lag == 0:
+        return
+    if support.kind == "sampled" and support.token == "rollout":
+        raise ValueError(
+            f"method.rollout.lag is {rollout.lag}, but support.token 'rollout' takes tokens of the "
+            "current student. Set lag: 0, or use support.token 'auxiliary'"
+        )
 
 
 def _sampled_token(method: Method) -> None:
@@ -114,6 +126,15 @@ def _early_stop(method: Method) -> None:
             "'sequence_mean' also raises the weight of every kept token. Use reduction "
             "'token_mean' or 'sequence_sum', or set weighting.allow_sequence_mean: true"
         )
+
+
+_RULES: tuple[Callable[[Method], None], ...] = (
+    _lag,
+    _sampled_token,
+    _support_of_divergence,
+    _importance_weights,
+    _early_stop,
+)
 
 
 def _is_on_policy(method: Method) -> bool:

@@ -18,9 +18,18 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class StudentRollout(Part):
-    """On-policy: the student of the current step writes the completions."""
+    """On-policy: the student of the current step writes the completions, or an older one.
+
+    Attributes:
+        lag: Steps between writing and training; the first steps all train on completions of the
+            untrained student.
+        stale_cap: With a lag, a completion's loss is weighted by the mean over its tokens of
+            min(stale_cap, q / q_old), as in the paper's long-trace arm; none leaves it alone.
+    """
 
     kind: Literal["student"] = "student"
+    lag: NonNegativeInt = 0
+    stale_cap: PositiveFloat | None = 2.0
 
 
 class TeacherRollout(Part):

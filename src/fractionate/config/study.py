@@ -7,33 +7,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from fractionate.config.base import Config
-from fractionate.config.measure import Diagnostics, Evaluate
+from fractionate.config.measure import Diagnostics, Evaluate, Harness
 from fractionate.config.method import Dtype, Method, Optimizer
-from fractionate.config.task import CountdownTask, Task
+from fractionate.config.rlvr import Rlvr, check_rlvr
+from fractionate.config.sizes import SANDBOX_TEST_PROBLEMS, check_sizes
+from fractionate.config.task import CountdownTask, Task, check_demonstrations
+from fractionate.config.teacher import TeacherTraining, check_teacher_training
 from fractionate.config.vary import Level, dotted_get, resolve
 
 # ---------------------------------------------------------------- who teaches whom
-
-
-class SandboxWorld(Config):
-    """The CPU-scale world: tiny Llama models that know a little arithmetic.
-
-    Attributes:
-        kind: Always "sandbox".
-        students: What the student already knows: parts of the skill, a latent copy of it, or
-            neither.
-        bases: How many independently trained student bases; seed i uses base i modulo `bases`.
-        checkpoints: A folder written by `fractionate sandbox build`; none takes the shipped models.
-    """
-
-    kind: Literal["sandbox"] = "sandbox"
-    students: Literal["components", "latent", "naive"] = "components"
-    bases: PositiveInt = 3
-    checkpoints: Path | None = None
-
-
-SANDBOX_TEST_PROBLEMS: Mapping[int, int] = {3: 659, 4: 9225}
-"""Problems in the test split of the sandbox's Countdown, by number of operands."""
 
 
 class TeacherContext(Config):
@@ -46,6 +28,50 @@ class TeacherContext(Config):
 
     demonstration: bool = False
     instruction: str | None = None
+
+
+class SandboxWorld(Config):
+    """The CPU-scale world: tiny models that know a little arithmetic.
+
+    Attributes:
+        kind: Always "sandbox".
+        family: Of both models: "llama", or "qwen", a Qwen2 of other sizes whose vocabulary has
+            another order.
+        teacher: "teacher", or "bilingual", which writes its traces in a second dialect where the
+            instruction "< >" asks for it.
+        teacher_context: Conditioning of the teacher.
+        students: What the student already knows: parts of the skill, a latent copy of it, or
+            neither.
+        bases: How many independently trained student bases; seed i uses base i modulo `bases`.
+        checkpoints: A folder written by `fractionate sandbox build`; none takes the shipped models.
+    """
+
+    kind: Literal["sandbox"] = "sandbox"
+    family: Literal["llama", "qwen"] = "llama"
+    teacher: Literal["teacher", "bilingual"] = "teacher"
+    teacher_context: TeacherContext | None = None
+    students: Literal["components", "latent", "naive"] = "components"
+    bases: PositiveInt = 3
+    checkpoints: Path | None = None
+
+    @model_validator(mode="after")
+    def _is_there(self) -> "SandboxWorld":
+        if self.teacher_context is not None and self.teacher_context.demonstration:
+            raise ValueError(
+                "world.teacher_context.demonstration needs a teacher that reads English. Set it "
+                'to false; the instruction "< >" asks the bilingual teacher for its dialect'
+            )
+        if self.family == "qwen" and self.checkpoints is None:
+            for field, value, only in (
+                ("teacher", self.teacher, "teacher"),
+                ("students", self.students, "components"),
+            ):
+                if value != only:
+                    raise ValueError(
+                        f"world.{field} '{value}' comes with family 'llama' only. Set "
+                        f"world.{field}: {only}, or world.checkpoints to a folder that has it"
+                    )
+        return self
 
 
 class Models(Config):
@@ -96,14 +122,18 @@ class Budget(Config):
         steps: Optimizer steps; with `tokens` it is the most steps allowed.
         tokens: Tokens in the loss; the step that reaches it is the last one.
         prompts_per_step: Prompts, and completions, in one optimizer step.
-        tokens_per_micro_batch: Prompt and completion tokens, padding included, in one forward
-            pass; gradients do not depend on it beyond rounding.
+        tokens_per_micro_batch: Prompt and completion tokens in one forward pass, padding included
+            where a model needs it; gradients do not depend on it beyond rounding.
+        activation_bytes: A micro-batch whose activations would take more keeps only the input of
+            every layer and computes the rest again in the backward pass: a third more operations,
+            and the same gradients bit for bit. 1 always does so.
     """
 
     steps: PositiveInt = 150
     tokens: PositiveInt | None = None
     prompts_per_step: PositiveInt = 32
     tokens_per_micro_batch: PositiveInt = 4096
+    activation_bytes: PositiveInt = 4 * 2**30
 
 
 class Lengths(Config):
@@ -174,6 +204,7 @@ class Study(Config):
         world: The sandbox; exactly one of `world` and `models`.
         models: Real models; exactly one of `world` and `models`.
         task: What is learnt.
+        teacher_training: Stages that make the teacher of `models.teacher` or the sandbox's.
         method: The base method.
         optimizer: The base optimizer.
         budget: What every cell gets.
@@ -187,6 +218,11 @@ class Study(Config):
         diagnostics: What is recorded at every step.
         checkpoints: What is kept.
         hypotheses: Declared contrasts.
+        rlvr: Reinforcement learning from every distilled student.
+        rollout_kernel: What decodes: "torch", or "native", a kernel in C for Llama and Qwen2
+            models on a CPU. "auto" takes the native one where there is a C compiler, every model
+            is of these kinds, and a stage has one thread. The law is the same, but not the last
+            bits of it, so the plan settles it and keys hold it.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=80)]
@@ -194,6 +230,7 @@ class Study(Config):
     world: SandboxWorld | None = None
     models: Models | None = None
     task: Task = CountdownTask()
+    teacher_training: tuple[TeacherTraining, ...] = ()
     method: Method = Method()
     optimizer: Optimizer = Optimizer()
     budget: Budget = Budget()
@@ -206,6 +243,8 @@ class Study(Config):
     diagnostics: Diagnostics = Diagnostics()
     checkpoints: Checkpoints = Checkpoints()
     hypotheses: tuple[Hypothesis, ...] = ()
+    rlvr: Rlvr | None = None
+    rollout_kernel: Literal["auto", "torch", "native"] = "auto"
 
     @model_validator(mode="after")
     def _whole(self) -> "Study":
@@ -227,9 +266,14 @@ def _sandbox_task(study: Study) -> None:
         if study.evaluate.forgetting == "skills":
             raise ValueError(
                 "evaluate.forgetting 'skills' are skills of the sandbox, but this study has "
-                "'models'. Set evaluate.forgetting: null"
+                "'models'. Set evaluate.forgetting: {kind: harness}, or null"
             )
         return
+    if isinstance(study.evaluate.forgetting, Harness):
+        raise ValueError(  # noqa: TRY004 - a wrong value for this world, not a wrong type
+            "evaluate.forgetting {kind: harness} asks in English, which no sandbox model reads. "
+            "Set evaluate.forgetting: skills"
+        )
     if task.kind != "countdown" or task != CountdownTask(operands=task.operands):
         raise ValueError(
             "the sandbox poses its own Countdown problems (numbers 1-15, targets 1-60): of task "
@@ -244,6 +288,15 @@ def _sandbox_task(study: Study) -> None:
         )
 
 
+def _style(study: Study) -> None:
+    style, sandbox = study.evaluate.style, study.world is not None
+    if style is not None and (style.kind == "dialect") != sandbox:
+        raise ValueError(
+            f"evaluate.style.kind is '{style.kind}': the dialect is the sandbox's, Spanish is for "
+            f"'models'. Set it to {'dialect' if sandbox else 'spanish'}"
+        )
+
+
 def _factors(study: Study) -> None:
     base = study.model_dump(mode="python")
     seen: set[str] = set()
@@ -251,9 +304,10 @@ def _factors(study: Study) -> None:
         path = resolve(factor)
         dotted_get(base, path, where=f"vary.{factor}")
         head = path.split(".")[0]
-        if head not in ("method", "optimizer", "budget"):
+        if head not in ("method", "optimizer", "budget") and path != "world.students":
             raise ValueError(
-                f"vary.{factor}: factors are fields of method, optimizer or budget, not of '{head}'"
+                f"vary.{factor}: factors are fields of method, optimizer or budget, not of "
+                f"'{head}', and world.students"
             )
         if path in seen:
             raise ValueError(f"vary names the factor '{path}' twice. Remove one")
@@ -301,50 +355,40 @@ def _data(study: Study) -> None:
         for level in levels
         if isinstance(level, Mapping) and "kind" in level
     ]
-    if "dataset" in needs and study.task.kind == "table" and study.task.completion is None:
-        raise ValueError(
-            "method.rollout 'dataset' trains on completions of the dataset, but task.completion "
-            "names no column. Set task.completion"
-        )
+    if "dataset" in needs:
+        why = "method.rollout 'dataset' trains on completions of the dataset"
+        check_demonstrations(study.task, why)
+    context = study.models.teacher_context if study.models is not None else None
+    if context is not None and context.demonstration:
+        check_demonstrations(study.task, "models.teacher_context shows the teacher a demonstration")
 
 
-def _items(study: Study) -> None:
-    """More items than the test split holds would show only when the first model is measured."""
-    evaluate, task = study.evaluate, study.task
-    if study.world is not None and task.kind == "countdown":
-        held = SANDBOX_TEST_PROBLEMS[task.operands]
-    else:
-        held = task.test
-    wanted = {
-        "accuracy": evaluate.accuracy and evaluate.accuracy.items,
-        "coverage": evaluate.coverage and evaluate.coverage.items,
-        "drift": evaluate.drift and evaluate.drift.items,
-    }
-    for name, items in wanted.items():
-        if items and items > held:
-            more = ", or raise task.test" if study.world is None else ""
-            raise ValueError(
-                f"evaluate.{name}.items is {items}, but the test split holds {held} problems. "
-                f"Set evaluate.{name}.items: {held}{more}"
-            )
-    harder = evaluate.harder
-    if study.world is not None and harder is not None:
-        held = SANDBOX_TEST_PROBLEMS[harder.operands]
-        if harder.items > held:
-            raise ValueError(
-                f"evaluate.harder.items is {harder.items}, but the sandbox's test split of "
-                f"{harder.operands} operands holds {held} problems. Set evaluate.harder.items: "
-                f"{held}"
-            )
+def _sizes(study: Study) -> None:
+    """What is too much would show only when the first model is trained or measured."""
+    check_sizes(
+        study.task,
+        study.evaluate,
+        prompts_per_step=study.budget.prompts_per_step,
+        sandbox=study.world is not None,
+    )
+
+
+def _trained(study: Study) -> None:
+    check_teacher_training(study.teacher_training, study.task)
+    if study.rlvr is not None:
+        sandbox = SANDBOX_TEST_PROBLEMS if study.world is not None else None
+        check_rlvr(study.rlvr, sandbox_problems=sandbox)
 
 
 _RULES: tuple[Callable[[Study], None], ...] = (
     _one_pair,
     _sandbox_task,
+    _style,
     _factors,
     _seeds,
     _steps,
     _hypotheses,
     _data,
-    _items,
+    _sizes,
+    _trained,
 )

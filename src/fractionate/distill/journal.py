@@ -17,6 +17,12 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be read; the message names the file and the mend."""
 
 
+def taken_from(state: dict[str, torch.Tensor], *, prefix: str) -> dict[str, torch.Tensor]:
+    """Take the entries whose names begin with a prefix out of a state; the prefix is cut off."""
+    names = [name for name in state if name.startswith(prefix)]
+    return {name.removeprefix(prefix): state.pop(name) for name in names}
+
+
 class Journal:
     """Records and checkpoints of one run.
 

@@ -4,9 +4,13 @@ from collections.abc import Callable
 
 import torch
 
+from fractionate.distill.journal import taken_from
 from fractionate.distill.run import Distillation
 from fractionate.distill.step_record import StepTally
 from fractionate.distill.student import NonFiniteUpdateError, learning_rate
+
+ROLLOUT = "rollout/"
+"""In front of the names of what a rollout source has under way, in a checkpoint."""
 
 
 def distill(run: Distillation, *, progress: Callable[[int, int], None]) -> int:
@@ -22,6 +26,7 @@ def distill(run: Distillation, *, progress: Callable[[int, int], None]) -> int:
     student, steps = run.student, run.budget.steps
     step, state = run.journal.resume()
     tokens_trained = int(state.pop("tokens_trained", torch.zeros(())))
+    run.source.load_state(taken_from(state, prefix=ROLLOUT))
     if state:
         student.load_state(state)
     while step < steps and tokens_trained < (run.budget.tokens or float("inf")):
@@ -51,7 +56,8 @@ def distill(run: Distillation, *, progress: Callable[[int, int], None]) -> int:
         if step in run.save_at:
             run.save(step, student)
         if step % run.checkpoint_every == 0 and step < steps:
-            saved = {**student.state(), "tokens_trained": torch.tensor(tokens_trained)}
+            saved = {f"{ROLLOUT}{name}": tensor for name, tensor in run.source.state().items()}
+            saved |= {**student.state(), "tokens_trained": torch.tensor(tokens_trained)}
             run.journal.checkpoint(step, saved)
         progress(step, steps)
     return step

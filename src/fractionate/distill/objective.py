@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fractionate.config import IwOpdWeighting, Method, SampledSupport, TopkSupport
+from fractionate.distill.staleness import Staleness, staleness
 from fractionate.losses import (
     early_stop_mask,
     iw_opd_weights,
@@ -133,8 +134,37 @@ class Objective:
             denominator=loss_mask.denominator,
             max_length=self.max_length,
         )[part.mask]
-        share = Share(laws, part, mask, weights.to(loss_dtype(laws)), uniforms)
+        weights = weights.to(loss_dtype(laws))
+        stale = self.staleness(laws, rollout, loss_mask, rows)
+        if stale is not None and stale.weights is not None:
+            weights = weights * stale.weights.to(weights.dtype)[part.mask.nonzero()[:, 0]]
+        share = Share(laws, part, mask, weights, uniforms)
         return SUPPORTS[self.method.support.kind](self.method, share)
+
+    def staleness(
+        self, laws: Laws, rollout: Completions, loss_mask: LossMask, rows: Sequence[int]
+    ) -> Staleness | None:
+        """How old some completions are; none where the present student wrote them.
+
+        Args:
+            laws: Both laws at all completion positions of `rows`.
+            rollout: The step's completions.
+            loss_mask: Of the whole step.
+            rows: Which completions.
+        """
+        policy = self.method.rollout
+        if policy.kind != "student" or policy.lag == 0:
+            return None
+        part = rollout.rows(rows)
+        dtype = loss_dtype(laws)
+        head = laws.student_head[: laws.vocab_size].detach().to(dtype)
+        return staleness(
+            self.method.temperature,
+            logits=laws.student_hidden.detach().to(dtype) @ head.T,
+            rollout=part,
+            mask=loss_mask.mask[list(rows), : part.tokens.shape[1]],
+            cap=policy.stale_cap,
+        )
 
 
 def loss_dtype(laws: Laws) -> torch.dtype:

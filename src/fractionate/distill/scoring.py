@@ -6,6 +6,7 @@ import torch
 
 from fractionate.distill.objective import Laws
 from fractionate.distill.prompts import Prompt
+from fractionate.models.forward import kept_per_token, runs_packed
 from fractionate.models.hidden import completion_hidden, head_weight
 from fractionate.models.load import LanguageModel
 from fractionate.rollouts.completions import Completions
@@ -14,8 +15,25 @@ from fractionate.rollouts.completions import Completions
 class Scorer:
     """Runs student (with gradient) and teacher (without) over the same completions."""
 
-    def __init__(self, *, student: LanguageModel, teacher: LanguageModel, vocab_size: int) -> None:
-        """Bind the two models and the vocabulary that their laws share."""
+    def __init__(
+        self,
+        *,
+        student: LanguageModel,
+        teacher: LanguageModel,
+        vocab_size: int,
+        activation_bytes: int | None = None,
+    ) -> None:
+        """Bind the two models and the vocabulary that their laws share.
+
+        Args:
+            student: The model in training.
+            teacher: The frozen model.
+            vocab_size: Tokens that both laws are over.
+            activation_bytes: Activations of a micro-batch above which its layers are computed
+                again in the backward pass; none keeps them always.
+        """
+        self._activation_bytes = activation_bytes
+        self.packed = runs_packed(student.module) and runs_packed(teacher.module)
         self._student = student
         self._teacher = teacher
         self._vocab_size = vocab_size
@@ -26,7 +44,11 @@ class Scorer:
     ) -> Laws:
         """Both laws at all completion positions of `rows`; teacher states are reused if stored."""
         student_hidden = completion_hidden(
-            self._student.module, [prompt.student for prompt in prompts], completions, rows=rows
+            self._student.module,
+            [prompt.student for prompt in prompts],
+            completions,
+            rows=rows,
+            checkpoint=self._recomputes(prompts, completions, rows),
         )
         if completions.hidden is not None:
             index = list(rows)
@@ -47,3 +69,14 @@ class Scorer:
             teacher_head=head_weight(self._teacher.module).detach(),
             vocab_size=self._vocab_size,
         )
+
+    def _recomputes(
+        self, prompts: Sequence[Prompt], completions: Completions, rows: Sequence[int]
+    ) -> bool:
+        if self._activation_bytes is None:
+            return False
+        lengths = [len(prompts[row].student) + int(completions.lengths[row]) for row in rows]
+        module = self._student.module
+        tokens = sum(lengths) if self.packed else len(lengths) * max(lengths, default=0)
+        needed = tokens * kept_per_token(module.config) * module.dtype.itemsize
+        return needed > self._activation_bytes

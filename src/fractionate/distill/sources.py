@@ -1,8 +1,10 @@
 """Where a step's completions come from: drawn now, drawn once for all cells, or a dataset."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+
+from torch import Tensor
 
 from fractionate.config import DatasetRollout, Method, TeacherRollout
 from fractionate.distill.corpus import Corpus
@@ -27,16 +29,30 @@ class Drawn:
     tokens_generated: int
 
 
-@runtime_checkable
-class RolloutSource(Protocol):
+class RolloutSource(ABC):
     """Gives every step its completions."""
 
+    @abstractmethod
     def completions(self, step: int, prompts: Sequence[Prompt]) -> Drawn:
         """One completion per prompt."""
-        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """What a resumed run needs to go on; most sources need nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: There is something to go on from that this source cannot have written.
+        """
+        if state:
+            raise ValueError(
+                f"a checkpoint holds {sorted(state)}, which this rollout never writes. Remove it"
+            )
 
 
-class FreshRollouts:
+class FreshRollouts(RolloutSource):
     """Completions drawn at every step from the current models."""
 
     def __init__(
@@ -71,7 +87,7 @@ class FreshRollouts:
         return Drawn(completions, completions.n_tokens)
 
 
-class CachedRollouts:
+class CachedRollouts(RolloutSource):
     """Teacher completions made once per seed, the same for every off-policy cell."""
 
     def __init__(self, corpus: Corpus) -> None:
@@ -88,7 +104,7 @@ class CachedRollouts:
         return Drawn(self._corpus.step(step, keys=keys), 0)
 
 
-class DatasetRollouts:
+class DatasetRollouts(RolloutSource):
     """Demonstrations of the task as completions."""
 
     def __init__(self, task: Task, *, student: LanguageModel, max_tokens: int, seed: int) -> None:

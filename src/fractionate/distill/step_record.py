@@ -11,6 +11,7 @@ from fractionate.distill.objective import Laws, LossMask
 from fractionate.distill.prompts import Prompt
 from fractionate.distill.run import Distillation
 from fractionate.distill.sources import Drawn
+from fractionate.distill.staleness import Staleness, staleness_summary
 from fractionate.distill.student import Update, learning_rate
 from fractionate.models.hidden import micro_batches
 from fractionate.records import StepRecord, StopReason
@@ -29,10 +30,13 @@ class StepTally:
         self._scored_before = run.scorer.tokens_scored
         self._loss = 0.0
         self._prompt_tokens = 0
+        self._stale: list[Staleness] = []
         look = step % run.diagnostics.every == 0
         share = min(1.0, run.diagnostics.positions / max(1, drawn.completions.n_tokens))
         self._diagnostics = StepDiagnostics(
-            run.objective.method.temperature, share=share if look else 0.0
+            run.objective.method.temperature,
+            share=share if look else 0.0,
+            bins=run.diagnostics.bins,
         )
 
     def micro_batches(self, prompts: Sequence[Prompt]) -> list[list[int]]:
@@ -40,7 +44,12 @@ class StepTally:
         self._prompt_tokens = sum(len(p.student) for p in prompts)
         longest = [max(len(p.student), len(p.teacher)) for p in prompts]
         lengths = self._drawn.completions.lengths.tolist()
-        return micro_batches(longest, lengths, self._run.budget.tokens_per_micro_batch)
+        return micro_batches(
+            longest,
+            lengths,
+            self._run.budget.tokens_per_micro_batch,
+            packed=self._run.scorer.packed,
+        )
 
     def uniforms(self, purpose: str, rows: list[int]) -> Float[Tensor, " tokens"]:
         """One uniform number per completion position of `rows`; no micro-batching changes it."""
@@ -53,8 +62,12 @@ class StepTally:
         """Count one micro-batch."""
         self._loss += float(loss.detach())
         completions = self._drawn.completions
-        tokens = completions.tokens[rows][completions.mask[rows]]
-        self._diagnostics.look(laws, tokens, self.uniforms("diagnostics", rows))
+        mask = completions.mask[rows]
+        tokens, places = completions.tokens[rows][mask], mask.nonzero()[:, 1]
+        stale = self._run.objective.staleness(laws, completions, self._loss_mask, rows)
+        if stale is not None:
+            self._stale.append(stale)
+        self._diagnostics.look(laws, tokens, self.uniforms("diagnostics", rows), places)
 
     def record(self, update: Update) -> StepRecord:
         """The record of the finished step."""
@@ -73,5 +86,6 @@ class StepTally:
             tokens_scored=run.scorer.tokens_scored - self._scored_before,
             tokens_trained=self._loss_mask.n_tokens,
             prompt_tokens=self._prompt_tokens,
+            **staleness_summary(self._stale),
             **self._diagnostics.summary(),
         )

@@ -98,14 +98,18 @@ class Student:
                 f"{clipping}, or look at the last records of this cell"
             )
         coefficient = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
-        for name, tensor in self._updated.items():
-            gradient = gradients.get(name)
-            tensor.grad = None if gradient is None else (gradient * coefficient).to(tensor.dtype)
+        for name, gradient in gradients.items():  # in place: a second copy is never held
+            tensor = self._updated[name]
+            tensor.grad = (gradient.mul_(coefficient) if coefficient < 1 else gradient).to(
+                tensor.dtype
+            )
+            self._compute[name].grad = None
+        del gradients
         for group in self._adam.param_groups:
             group["lr"] = lr
         self._adam.step()
         self._write_back()
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in self._updated.values()):
+        if not all(_all_finite(tensor) for tensor in self._updated.values()):
             raise NonFiniteUpdateError(
                 f"the update at learning rate {lr:g} made a weight infinite or NaN. Lower "
                 "optimizer.lr"
@@ -117,7 +121,6 @@ class Student:
         for name, parameter in self._compute.items():
             updated = self._updated[name]
             updated.grad = None
-            parameter.grad = None
             if updated is not parameter.data and updated.data_ptr() != parameter.data_ptr():
                 parameter.data.copy_(updated.to(stored_dtype))
 
@@ -139,6 +142,12 @@ class Student:
                 if f"adam.{key}.{name}" in state
             }
         self._write_back()
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    """Whether no number is infinite or NaN, without a temporary of the tensor's size."""
+    low, high = torch.aminmax(tensor)
+    return bool(torch.isfinite(low) & torch.isfinite(high))
 
 
 def _global_norm(gradients: list[Tensor]) -> Tensor:

@@ -1,18 +1,19 @@
 """Exact divergences from hidden states and output heads, never holding the whole logits.
 
-`linear_divergence` walks over chunks of positions. A chunk's logits are formed, turned into values
-and logit gradients in place, and used up by the two gradient products before the next chunk; inside
-a chunk the elementwise work goes by tiles that stay in the processor's cache. Peak extra memory is
-the gradient of the student's head plus one chunk, independent of the number of positions.
+`linear_divergence` walks over chunks of positions, and in a chunk over blocks of the vocabulary. A
+block's logits are formed and turned into row sums while they are in the processor's cache; when all
+blocks have been seen, the chunk's logit gradients are formed block by block and used up at once by
+the two gradient products. Peak extra memory is the gradient of the student's head plus two numbers
+per logit of one chunk, independent of the number of positions.
 
-Left out against common fused losses: no compiled kernel, no vocabulary tiles, no low-precision
-products. Logits are formed in at least float32 from upcast operands, on every device: with bf16 or
-fp16 inputs one float32 copy of each head is held during the call, and the result is the exact
-divergence of those inputs.
+Left out against common fused losses: no compiled kernel, and no second product for the logits, so a
+chunk's rows are kept whole. Logits are formed in at least float32 from upcast operands, on every
+device, unless `gemm_dtype` says otherwise: the result is the exact divergence of the inputs, be
+they bf16 or fp16.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast, final
 
 import torch
@@ -24,15 +25,9 @@ from fractionate.losses import tiles
 from fractionate.losses.checks import Real, not_nan, one_of, positive, share
 from fractionate.losses.divergences import UNCHECKED
 from fractionate.losses.log_probs import kept_vocabulary
-from fractionate.losses.masked import masked_rows
-from fractionate.losses.stats import DivergenceStats, stats_from_rows
-
-CHUNK_BYTES = 48 * 2**20
-"""Budget for the logits of teacher and student of one chunk of positions, in bytes."""
-SMALLEST_CHUNK = 64
-"""Fewer rows than this make the matrix products slow, whatever the vocabulary."""
-TILE_ELEMENTS = 49_152
-"""Logits per tile on a CPU: four float32 buffers of this size fit a 1 MiB cache."""
+from fractionate.losses.passes import CHUNK_BYTES, Sizes, Work, fast_pass, masked_pass
+from fractionate.losses.products import Factor, Gradients, Operands
+from fractionate.losses.stats import DivergenceStats
 
 
 def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws, one method
@@ -49,6 +44,8 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
     token_weights: Float[Tensor, " positions"] | None = None,
     return_stats: bool = False,
     chunk_size: int | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    gemm_dtype: torch.dtype | None = None,
 ) -> (
     Float[Tensor, ""]
     | Float[Tensor, " positions"]
@@ -77,7 +74,13 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
             the same graph forms them anew. A position of weight 0 stays out of sum and gradients,
             even where its value is NaN. Used in the dtype of the logits.
         return_stats: also return `DivergenceStats`, at the loss temperatures.
-        chunk_size: positions per chunk; None takes as many as `CHUNK_BYTES` holds.
+        chunk_size: positions per chunk; None takes what `chunk_bytes` holds.
+        chunk_bytes: budget for what is kept of one chunk (two numbers per logit), 64 MiB unless
+            given. It never takes fewer than 32 positions, nor on a CPU more than it has use for.
+        gemm_dtype: None forms the products in the dtype of the logits, so bf16 operands are upcast
+            and their divergence is exact. `torch.bfloat16` rounds the operands of all four products
+            to bf16; each product accumulates in float32 and is itself rounded to bf16, softmax,
+            sums and gradients stay in float32.
 
     Returns:
         Nats per position `[N]`, or the weighted sum (a scalar) with `token_weights`; in at least
@@ -95,6 +98,10 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
     _check_shapes(student_hidden, teacher_hidden, heads, token_weights)
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size={chunk_size} must be at least 1 position, or None")
+    if chunk_bytes < 1:
+        raise ValueError(f"chunk_bytes={chunk_bytes} must be at least 1 byte")
+    if gemm_dtype not in {None, torch.bfloat16}:
+        raise ValueError(f"gemm_dtype={gemm_dtype} must be torch.bfloat16 or None")
     plan = _Plan(
         kind=kind,
         parameter=_parameter(kind, parameter),
@@ -102,10 +109,11 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
         teacher_scale=1 / positive("teacher_temperature", teacher_temperature),
         vocab=_vocabulary(student_head.shape[0], teacher_head.shape[0], vocab_size),
         with_stats=return_stats,
-        chunk_size=chunk_size,
+        sizes=Sizes(chunk_size, chunk_bytes),
+        gemm_dtype=gemm_dtype,
     )
     operands = (student_hidden, student_head, teacher_hidden, teacher_head)
-    weights = None if token_weights is None else token_weights.to(_Operands(*operands).dtype)
+    weights = None if token_weights is None else token_weights.to(Operands(*operands).dtype)
     value, stats = _apply(*operands, weights, plan)
     if not return_stats:
         return value
@@ -123,73 +131,8 @@ class _Plan:
     teacher_scale: float
     vocab: int
     with_stats: bool
-    chunk_size: int | None
-
-    def rows_per_chunk(self, dtype: torch.dtype) -> int:
-        if self.chunk_size is not None:
-            return self.chunk_size
-        return max(SMALLEST_CHUNK, CHUNK_BYTES // (2 * self.vocab * dtype.itemsize))
-
-
-@final
-@dataclass(frozen=True)
-class _Operands:
-    """The four operands as given, and the dtype in which logits are formed."""
-
-    student_hidden: Tensor
-    student_head: Tensor
-    teacher_hidden: Tensor
-    teacher_head: Tensor
-
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype = torch.float32
-        for field in fields(self):
-            dtype = torch.promote_types(dtype, getattr(self, field.name).dtype)
-        return dtype
-
-    def cast(self, vocab: int) -> "_Operands":
-        """The operands in the dtype of the logits, heads cut to the vocabulary."""
-        dtype = self.dtype
-        return _Operands(
-            self.student_hidden.to(dtype),
-            self.student_head[:vocab].to(dtype),
-            self.teacher_hidden.to(dtype),
-            self.teacher_head[:vocab].to(dtype),
-        )
-
-
-@final
-class _Gradients:
-    """Gradients of the weighted sum, gathered chunk by chunk; None where nobody asks."""
-
-    def __init__(
-        self, cast: _Operands, given: _Operands, scaled: Tensor, wanted: tuple[bool, bool]
-    ) -> None:
-        self._cast, self._given, self._scaled = cast, given, scaled
-        self.unused = (scaled == 0).unsqueeze(-1)  # [N, 1]: NaN times 0 would stay NaN
-        self.hidden = torch.empty_like(cast.student_hidden) if wanted[0] else None
-        shape = given.student_head.shape
-        self.head = cast.student_head.new_zeros(shape) if wanted[1] else None
-
-    def add(self, start: int, stop: int, logit_gradient: Tensor) -> None:
-        """Take in the unscaled logit gradient of rows start..stop; weights enter at width H."""
-        scale, unused = self._scaled[start:stop].unsqueeze(-1), self.unused[start:stop]
-        head = self._cast.student_head
-        if self.hidden is not None:
-            hidden = torch.mm(logit_gradient, head, out=self.hidden[start:stop])
-            hidden.mul_(scale).masked_fill_(unused, 0)
-        if self.head is not None:
-            rows = (self._cast.student_hidden[start:stop] * scale).masked_fill_(unused, 0)
-            self.head[: len(head)].addmm_(logit_gradient.t(), rows)
-
-    def finished(self) -> tuple[Tensor | None, Tensor | None]:
-        """Both gradients in the dtypes of what they belong to."""
-        hidden, head = self.hidden, self.head
-        return (
-            None if hidden is None else hidden.to(self._given.student_hidden.dtype),
-            None if head is None else head.to(self._given.student_head.dtype),
-        )
+    sizes: Sizes
+    gemm_dtype: torch.dtype | None
 
 
 @final
@@ -203,96 +146,27 @@ class _Outcome:
 
 
 def _evaluate(
-    given: _Operands, plan: _Plan, weights: Tensor | None, wanted: tuple[bool, bool]
+    given: Operands, plan: _Plan, weights: Tensor | None, wanted: tuple[bool, bool]
 ) -> _Outcome:
     """One pass by fast tiles; with masks if there are none, or a row is infinite or NaN."""
     with torch.no_grad(), torch.autocast(given.student_hidden.device.type, enabled=False):
-        cast = given.cast(plan.vocab)
-        scale = cast.student_hidden.new_tensor(plan.student_scale).expand(len(cast.student_hidden))
-        if weights is not None:
-            scale = scale * weights
+        dtype = plan.gemm_dtype or given.dtype
+        heads = given.student_head[: plan.vocab], given.teacher_head[: plan.vocab]
+        laws = (
+            Factor(given.student_hidden, heads[0], plan.student_scale, dtype),
+            Factor(given.teacher_hidden, heads[1], plan.teacher_scale, dtype),
+        )
+        scale = given.student_hidden.new_full((), plan.student_scale, dtype=given.dtype)
+        scale = scale.expand(len(given.student_hidden)) if weights is None else scale * weights
+        work = Work(laws, plan.vocab, plan.kind, plan.parameter, plan.sizes)
         if plan.kind in tiles.TILE_KINDS:
-            gradients = _Gradients(cast, given, scale, wanted)
-            values, stats = _fast_pass(cast, plan, gradients)
+            gradients = Gradients(laws[0], given, scale, wanted)
+            values, stats = fast_pass(work, gradients, with_stats=plan.with_stats)
             if bool(torch.isfinite(values).all() & torch.isfinite(stats).all()):
                 return _Outcome(values, stats, gradients.finished())
-        gradients = _Gradients(cast, given, scale, wanted)
-        values, stats = _masked_pass(cast, plan, gradients)
+        gradients = Gradients(laws[0], given, scale, wanted)
+        values, stats = masked_pass(work, gradients)
         return _Outcome(values, stats, gradients.finished())
-
-
-def _chunk_logits(cast: _Operands, plan: _Plan, start: int, buffers: Tensor) -> tuple[Tensor, int]:
-    """Logits over temperature of the chunk at `start`, as `[2, rows, V]` (student, teacher)."""
-    stop = min(start + buffers.shape[1], len(cast.student_hidden))
-    logits = buffers[:, : stop - start]
-    for out, hidden, head, scale in (
-        (logits[0], cast.student_hidden, cast.student_head, plan.student_scale),
-        (logits[1], cast.teacher_hidden, cast.teacher_head, plan.teacher_scale),
-    ):
-        torch.addmm(out, hidden[start:stop], head.t(), beta=0, alpha=scale, out=out)
-    return logits, stop
-
-
-def _chunk_buffers(cast: _Operands, plan: _Plan) -> Tensor:
-    rows = min(plan.rows_per_chunk(cast.dtype), max(1, len(cast.student_hidden)))
-    return cast.student_hidden.new_empty(2, rows, plan.vocab)
-
-
-def _fast_pass(cast: _Operands, plan: _Plan, gradients: _Gradients) -> tuple[Tensor, Tensor]:
-    positions = len(cast.student_hidden)
-    with_gradient = gradients.hidden is not None or gradients.head is not None
-    buffers = _chunk_buffers(cast, plan)
-    height = buffers.shape[1]
-    if cast.student_hidden.device.type == "cpu":
-        height = min(height, max(1, TILE_ELEMENTS // plan.vocab))
-    spare_rows = height if plan.with_stats or plan.kind == "jsd" else 0
-    q, p = cast.student_hidden.new_empty(2, height, plan.vocab)
-    spare = cast.student_hidden.new_empty(spare_rows, plan.vocab)
-    kept_rows = tiles.ALL_ROWS if plan.with_stats else tiles.PLAIN_ROWS
-    rows = cast.student_hidden.new_zeros(kept_rows, positions)
-    for start in range(0, positions, buffers.shape[1]):
-        (student, teacher), stop = _chunk_logits(cast, plan, start, buffers)
-        for low in range(0, stop - start, height):
-            high = min(low + height, stop - start)
-            tile = tiles.Tile(
-                student=student[low:high],
-                teacher=teacher[low:high],
-                q=q[: high - low],
-                p=p[: high - low],
-                spare=spare[: high - low],
-                rows=rows[:, start + low : start + high],
-            )
-            tiles.run_tile(
-                tile,
-                plan.kind,
-                plan.parameter,
-                with_gradient=with_gradient,
-                with_stats=plan.with_stats,
-            )
-        if with_gradient:
-            gradients.add(start, stop, student)
-    values = tiles.divergence(rows, plan.kind, plan.parameter).clamp(min=0)
-    stats = stats_from_rows(rows) if plan.with_stats else rows.new_empty(8, 0)
-    return values, stats
-
-
-def _masked_pass(cast: _Operands, plan: _Plan, gradients: _Gradients) -> tuple[Tensor, Tensor]:
-    """The same pass by autograd on the reference functions, chunk by chunk.
-
-    Raises:
-        ValueError: a KL that takes part is infinite.
-    """
-    values: list[Tensor] = []
-    stats: list[Tensor] = []
-    buffers = _chunk_buffers(cast, plan)
-    for start in range(0, len(cast.student_hidden), buffers.shape[1]):
-        logits, stop = _chunk_logits(cast, plan, start, buffers)
-        rows = masked_rows(logits, plan.kind, plan.parameter, start)
-        values.append(rows.values)
-        stats.append(rows.stats)
-        gradient = rows.logit_gradient.masked_fill_(gradients.unused[start:stop], 0)
-        gradients.add(start, stop, gradient)
-    return torch.cat(values), torch.cat(stats, dim=1)
 
 
 class _LinearDivergence(torch.autograd.Function):
@@ -308,7 +182,7 @@ class _LinearDivergence(torch.autograd.Function):
         ctx.plan, ctx.ready = plan, None
         ctx.save_for_backward(*operands, weights)
         wanted = tuple(ctx.needs_input_grad[:2]) if weights is not None else (False, False)
-        outcome = _evaluate(_Operands(*operands), plan, weights, wanted)
+        outcome = _evaluate(Operands(*operands), plan, weights, wanted)
         ctx.mark_non_differentiable(outcome.stats)
         if weights is None:
             return outcome.values, outcome.stats
@@ -328,7 +202,7 @@ class _LinearDivergence(torch.autograd.Function):
             scale = gradient if weights is None else gradient * weights
             wanted = tuple(ctx.needs_input_grad[:2])
             plan = ctx.plan
-            ready = _evaluate(_Operands(*operands), plan, scale, wanted).gradients
+            ready = _evaluate(Operands(*operands), plan, scale, wanted).gradients
         elif gradient.device.type != "cpu" or gradient.item() != 1:
             ready = tuple(None if g is None else g.mul_(gradient) for g in ready)
         return (*ready, None, None, None, None)

@@ -11,7 +11,15 @@ from fractionate.metrics.coverage import (
     mean_pass_at_k,
     solution_recall,
 )
-from fractionate.metrics.forgetting import corrected_scores, skill_forgetting, skill_scores
+from fractionate.metrics.forgetting import (
+    balanced_score,
+    benchmark_forgetting,
+    benchmark_scores,
+    benchmark_table,
+    corrected_scores,
+    skill_forgetting,
+    skill_scores,
+)
 from fractionate.metrics.gradients import (
     GradientCosines,
     GradientNoise,
@@ -52,6 +60,10 @@ __all__ = [
     "SolutionRecall",
     "accuracy",
     "adam_updates",
+    "balanced_score",
+    "benchmark_forgetting",
+    "benchmark_scores",
+    "benchmark_table",
     "clip_coefficient",
     "corrected_scores",
     "gradient_cosines",

@@ -1,27 +1,28 @@
 """Update sparsity of checkpoints on disk, read block by block in bounded memory."""
 
 import contextlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from fractionate.metrics.checkpoint_files import (
+    Checkpoint,
+    CheckpointError,
+    Tensors,
+    open_checkpoint,
+)
 from fractionate.metrics.parameters import layer_of, matrix_of
-from fractionate.metrics.sparsity import Census, census_of
-
-BLOCK = 1 << 22
-"""Elements of each checkpoint held at a time: 16 MiB in float32."""
+from fractionate.metrics.rank import rank_measures
+from fractionate.metrics.sparsity import Census, MaskOverlap, census_of, overlap_of_counts
 
 _HEAD, _EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 
 
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be compared; the message names the file and the mend."""
+_CHUNK = 1 << 18  # elements that are rounded at a time
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,45 @@ class Shares:
         strict: Share with |delta| < threshold, by threshold (written with `%g`; "0": equal).
         inclusive: Share with |delta| <= threshold.
         relative: Share with |delta| <= 1e-3 max(|before|, |after|).
+        bfloat16: Share with |delta| <= threshold where both are rounded to bfloat16 first and
+            subtracted there: the script of arXiv 2505.11711, whose threshold is 1e-5.
     """
 
     parameters: int
     strict: Mapping[str, float]
     inclusive: Mapping[str, float]
     relative: float
+    bfloat16: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class MeanRanks:
+    """Rank measures of the update, unweighted means over matrices (embedding and head left out).
+
+    Noise-like updates have nearly full numerical rank, so it hardly tells runs apart.
+
+    Attributes:
+        matrices: Matrices that moved.
+        share: Numerical rank over the smaller side.
+        stable: Frobenius norm squared over largest singular value squared.
+        entropy: exp of the entropy of the singular values' shares.
+    """
+
+    matrices: int
+    share: float
+    stable: float
+    entropy: float
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """The census of some parameters, with the counts of the bfloat16 convention."""
+
+    census: Census
+    rounded: Tensor
+
+    def __add__(self, other: "_Counts") -> "_Counts":
+        return _Counts(self.census + other.census, self.rounded + other.rounded)
 
 
 @dataclass(frozen=True)
@@ -53,6 +87,7 @@ class CheckpointSparsity:
         relative_l1: Sum |delta| / sum |before|.
         dtypes: Dtype of most parameters, before and after.
         left_out: Tensors that repeat another one and were not counted.
+        ranks: Rank measures by matrix type, if asked for; "all" are all types.
     """
 
     total: Shares
@@ -62,60 +97,17 @@ class CheckpointSparsity:
     relative_l1: float
     dtypes: tuple[str, str]
     left_out: tuple[str, ...]
-
-
-@final
-class Checkpoint:
-    """The tensors of a safetensors file, or of a model folder with one or several of them.
-
-    Raises:
-        CheckpointError: There is none, or a file is unreadable.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._stack = contextlib.ExitStack()
-        self._files: dict[str, Any] = {}
-        for file in _files_of(path):
-            try:
-                handle = self._stack.enter_context(safe_open(file, framework="pt"))
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(
-                    f"{file} cannot be read ({error}). Fetch or save the checkpoint again"
-                ) from None
-            self._files |= dict.fromkeys(handle.keys(), handle)
-        self.ties_head = _ties_head(path)
-
-    def __enter__(self) -> "Checkpoint":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all tensors, in order."""
-        return tuple(sorted(self._files))
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor."""
-        return tuple(self._files[name].get_slice(name).get_shape())
-
-    def blocks(self, name: str) -> Iterator[Tensor]:
-        """A tensor in blocks of rows, at most `BLOCK` elements or one row each."""
-        shape = self.shape(name)
-        if len(shape) == 0:
-            yield self._files[name].get_tensor(name).reshape(1)
-            return
-        row = max(1, torch.Size(shape[1:]).numel())
-        step = max(1, BLOCK // row)
-        part = self._files[name].get_slice(name)
-        for start in range(0, shape[0], step):
-            yield part[start : start + step]
+    ranks: Mapping[str, MeanRanks] | None = None
 
 
 def checkpoint_sparsity(
-    before: Path, after: Path, *, thresholds: Sequence[float], round_before: bool = False
+    before: Path,
+    after: Path,
+    *,
+    thresholds: Sequence[float],
+    round_before: bool = False,
+    ranks: bool = False,
+    merge_dtype: torch.dtype | None = None,
 ) -> CheckpointSparsity:
     """Compare two checkpoints of one architecture; definitions as in `update_sparsity`.
 
@@ -123,10 +115,12 @@ def checkpoint_sparsity(
 
     Args:
         before: Model folder or safetensors file.
-        after: The same architecture, trained.
+        after: The same architecture, trained; or a LoRA adapter of PEFT on `before`.
         thresholds: At which shares are taken; 0 means exactly equal.
         round_before: Round `before` to the dtype of `after` first: a run in that precision starts
             from there, and otherwise the rounding itself would count as movement.
+        ranks: Also decompose the update of every matrix, each held in memory as a whole.
+        merge_dtype: In which an adapter is merged; none takes the dtype of `before`.
 
     Raises:
         CheckpointError: A checkpoint is missing or unreadable, or the names or shapes of the
@@ -135,26 +129,98 @@ def checkpoint_sparsity(
     """
     if not thresholds or min(thresholds) < 0:
         raise ValueError("thresholds must be >= 0, and there must be at least one")
-    with Checkpoint(before) as old, Checkpoint(after) as new:
+    with contextlib.ExitStack() as stack:
+        old = stack.enter_context(contextlib.closing(Checkpoint(before)))
+        new = stack.enter_context(open_checkpoint(after, base=old, merge_dtype=merge_dtype))
         left_out = _tied(old, new)
         names = _common_names(old, new, left_out)
         dtypes = (_Votes(), _Votes())
         taus = torch.tensor(list(thresholds), dtype=torch.float64)
-        censuses: dict[str, Census] = {}
+        counts: dict[str, _Counts] = {}
         for name in names:
             pairs = zip(old.blocks(name), new.blocks(name), strict=True)
-            censuses[name] = _of_pairs(name, pairs, taus, dtypes, round_before=round_before)
+            counts[name] = _of_pairs(name, pairs, taus, dtypes, round_before=round_before)
+        found = _ranks(old, new, names) if ranks else None
     labels = [f"{threshold:g}" for threshold in thresholds]
-    total = _sum(list(censuses.values()))
+    total = _sum(list(counts.values()))
+    census = total.census
     return CheckpointSparsity(
         total=_shares(total, labels),
-        by_layer=_grouped(censuses, layer_of, labels),
-        by_matrix=_grouped(censuses, matrix_of, labels),
-        delta_l2=total.square**0.5,
-        relative_l1=total.absolute / total.absolute_before if total.absolute_before else 0.0,
+        by_layer=_grouped(counts, layer_of, labels),
+        by_matrix=_grouped(counts, matrix_of, labels),
+        delta_l2=census.square**0.5,
+        relative_l1=census.absolute / census.absolute_before if census.absolute_before else 0.0,
         dtypes=(dtypes[0].winner, dtypes[1].winner),
         left_out=left_out,
+        ranks=found,
     )
+
+
+def checkpoint_overlap(
+    before: Path,
+    first: Path,
+    second: Path,
+    *,
+    threshold: float,
+    merge_dtype: torch.dtype | None = None,
+) -> MaskOverlap:
+    """How far two trainings of one base moved the same parameters, read block by block.
+
+    Args:
+        before: The base.
+        first: Trained from it.
+        second: Also trained from it.
+        threshold: A parameter moved if |delta| >= threshold (!= 0 at threshold 0).
+        merge_dtype: In which adapters are merged.
+
+    Raises:
+        CheckpointError: As `checkpoint_sparsity`.
+        ValueError: The first did not move a parameter.
+    """
+    both = one = other = parameters = 0
+    with contextlib.ExitStack() as stack:
+        base = stack.enter_context(contextlib.closing(Checkpoint(before)))
+        sides = [
+            stack.enter_context(open_checkpoint(path, base=base, merge_dtype=merge_dtype))
+            for path in (first, second)
+        ]
+        left_out = tuple({name for side in sides for name in _tied(base, side)})
+        names, _ = [_common_names(base, side, left_out) for side in sides]
+        for name in names:
+            for old, *trained in zip(
+                base.blocks(name), *(s.blocks(name) for s in sides), strict=True
+            ):
+                masks = [_moved(old, new, threshold) for new in trained]
+                both += int((masks[0] & masks[1]).sum())
+                one, other = one + int(masks[0].sum()), other + int(masks[1].sum())
+                parameters += old.numel()
+    return overlap_of_counts(both, one, other, parameters)
+
+
+def _moved(old: Tensor, new: Tensor, threshold: float) -> Tensor:
+    delta = (new.double() - old.double()).abs()
+    return delta >= threshold if threshold > 0 else delta > 0
+
+
+def _ranks(old: Tensors, new: Tensors, names: Sequence[str]) -> dict[str, MeanRanks]:
+    """Rank measures by matrix type; matrices that did not move have no rank."""
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for name in names:
+        kind = matrix_of(name)
+        if len(old.shape(name)) != 2 or kind in ("embedding", "head", "norm"):
+            continue
+        pairs = zip(old.blocks(name), new.blocks(name), strict=True)
+        delta = torch.cat([b.float() - a.float() for a, b in pairs])
+        if bool(delta.any()):
+            ranks = rank_measures(delta)
+            for group in ("all", kind):
+                found.setdefault(group, []).append((ranks.share, ranks.stable, ranks.entropy))
+    return {
+        group: MeanRanks(
+            len(rows), *(math.fsum(column) / len(rows) for column in zip(*rows, strict=True))
+        )
+        for group, rows in found.items()
+    }
 
 
 class _Votes(dict[str, int]):
@@ -176,24 +242,36 @@ def _of_pairs(
     dtypes: tuple[_Votes, _Votes],
     *,
     round_before: bool,
-) -> Census:
-    parts: list[Census] = []
+) -> _Counts:
+    parts: list[_Counts] = []
     for before, after in pairs:
         dtypes[0].add(before)
         dtypes[1].add(after)
         start = before.to(after.dtype) if round_before else before
-        parts.append(census_of(name, start, after, taus))
+        parts.append(_Counts(census_of(name, start, after, taus), _rounded(before, after, taus)))
     return _sum(parts)
 
 
-def _sum(parts: Sequence[Census]) -> Census:
+def _rounded(before: Tensor, after: Tensor, taus: Tensor) -> Tensor:
+    """Counts of |delta| <= tau in bfloat16, by threshold."""
+    counts = torch.zeros(len(taus), dtype=torch.int64)
+    chunks = zip(before.flatten().split(_CHUNK), after.flatten().split(_CHUNK), strict=True)
+    for old, new in chunks:
+        delta = (new.bfloat16() - old.bfloat16()).abs().double()
+        counts += torch.stack([(delta <= tau).sum() for tau in taus])
+    return counts
+
+
+def _sum(parts: Sequence[_Counts]) -> _Counts:
     first, *rest = parts
     for part in rest:
         first += part
     return first
 
 
-def _shares(census: Census, labels: Sequence[str]) -> Shares:
+def _shares(counted: _Counts, labels: Sequence[str]) -> Shares:
+    census = counted.census
+
     def share(counts: Tensor) -> dict[str, float]:
         return {
             label: int(count) / census.parameters
@@ -205,15 +283,16 @@ def _shares(census: Census, labels: Sequence[str]) -> Shares:
         strict=share(census.strict),
         inclusive=share(census.inclusive),
         relative=census.relative / census.parameters,
+        bfloat16=share(counted.rounded),
     )
 
 
 def _grouped(
-    censuses: Mapping[str, Census], group_of: Callable[[str], str], labels: Sequence[str]
+    counts: Mapping[str, _Counts], group_of: Callable[[str], str], labels: Sequence[str]
 ) -> dict[str, Shares]:
-    groups: dict[str, list[Census]] = {}
-    for name, census in censuses.items():
-        groups.setdefault(group_of(name), []).append(census)
+    groups: dict[str, list[_Counts]] = {}
+    for name, counted in counts.items():
+        groups.setdefault(group_of(name), []).append(counted)
     return {group: _shares(_sum(parts), labels) for group, parts in sorted(groups.items(), key=_by)}
 
 
@@ -223,7 +302,7 @@ def _by(item: tuple[str, object]) -> tuple[int, str]:
     return (int(name), "") if name.isdigit() else (1 << 30, name)
 
 
-def _tied(old: Checkpoint, new: Checkpoint) -> tuple[str, ...]:
+def _tied(old: Tensors, new: Tensors) -> tuple[str, ...]:
     """The head, where both models tie it to the embedding."""
     if not (old.ties_head and new.ties_head):
         return ()
@@ -232,7 +311,7 @@ def _tied(old: Checkpoint, new: Checkpoint) -> tuple[str, ...]:
     return (_HEAD,) if embedded and _HEAD in there else ()
 
 
-def _common_names(old: Checkpoint, new: Checkpoint, left_out: Sequence[str]) -> list[str]:
+def _common_names(old: Tensors, new: Tensors, left_out: Sequence[str]) -> list[str]:
     for one, other in ((old, new), (new, old)):
         for name in one.names:
             if name not in left_out and name not in other.names:
@@ -251,43 +330,3 @@ def _common_names(old: Checkpoint, new: Checkpoint, left_out: Sequence[str]) -> 
     if not filled:
         raise CheckpointError(f"{old.path} holds no parameter")
     return filled
-
-
-def _files_of(path: Path) -> list[Path]:
-    if path.is_file() and path.suffix == ".safetensors":
-        return [path]
-    if not path.is_dir():
-        raise CheckpointError(
-            f"{path} is no checkpoint. Name a model folder with safetensors files, or such a file"
-        )
-    index = path / "model.safetensors.index.json"
-    if not index.is_file():
-        files = sorted(path.glob("*.safetensors"))
-        if not files:
-            raise CheckpointError(
-                f"{path} holds no safetensors file. Save the model with save_pretrained"
-            )
-        return files
-    names = set(_json(index).get("weight_map", {}).values())
-    missing = sorted(name for name in names if not (path / name).is_file())
-    if missing or not names:
-        raise CheckpointError(
-            f"{index} names {', '.join(missing) or 'no file'}, which is not there. Fetch the "
-            "checkpoint again"
-        )
-    return sorted(path / name for name in names)
-
-
-def _ties_head(path: Path) -> bool:
-    config = (path if path.is_dir() else path.parent) / "config.json"
-    return config.is_file() and bool(_json(config).get("tie_word_embeddings", False))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error}). Fetch it again") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} is no JSON object. Fetch it again")
-    return found

@@ -2,12 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fractionate.metrics.accuracy import accuracy
 from fractionate.records import EvalRecord
 from fractionate.statistics import Forgetting, forgetting
 
 SKILL_PREFIX = "skill:"
 """How the suites of prior skills are named."""
+
+BENCHMARK_PREFIX = "benchmark:"
+"""How the suites of lm-evaluation-harness are named."""
+
+GOLD = "gold "
+"""How a reason begins that names the right choice of a multiple-choice item."""
 
 
 def skill_scores(records: Sequence[EvalRecord]) -> dict[str, float]:
@@ -35,6 +44,70 @@ def skill_forgetting(base: Sequence[EvalRecord], final: Sequence[EvalRecord]) ->
         ValueError: The two were not measured on the same skills.
     """
     return forgetting(skill_scores(base), skill_scores(final))
+
+
+def benchmark_scores(records: Sequence[EvalRecord]) -> dict[str, float]:
+    """Score in points per benchmark, over the records named "benchmark:...".
+
+    Raises:
+        ValueError: No record of a benchmark.
+    """
+    return {name: 100 * values.mean() for name, values in _by_benchmark(records).items()}
+
+
+def benchmark_forgetting(base: Sequence[EvalRecord], final: Sequence[EvalRecord]) -> Forgetting:
+    """Every definition of forgetting over the benchmarks; a gain is negative.
+
+    Raises:
+        ValueError: The two were not measured on the same benchmarks.
+    """
+    return forgetting(benchmark_scores(base), benchmark_scores(final))
+
+
+def benchmark_table(records: Sequence[EvalRecord]) -> dict[str, dict[str, float | int | None]]:
+    """Per benchmark: score in points with its standard error, n, and what was lost on the way.
+
+    Raises:
+        ValueError: No record of a benchmark.
+    """
+    table: dict[str, dict[str, float | int | None]] = {}
+    for name, values in _by_benchmark(records).items():
+        own = [record for record in records if record.suite == BENCHMARK_PREFIX + name]
+        n = values.size
+        table[name] = {
+            "score": 100 * float(values.mean()),
+            "standard_error": 100 * float(values.std(ddof=1)) / n**0.5 if n > 1 else None,
+            "n": n,
+            "unanswered": sum(record.unanswered for record in own),
+            "truncated": sum(record.truncated for record in own),
+            "prompts_cut": sum(record.reasons.get("prompt_cut", 0) for record in own),
+            "balanced": balanced_score(own),
+        }
+    return table
+
+
+def balanced_score(records: Sequence[EvalRecord]) -> float | None:
+    """Mean over gold labels of the score on their items, points; None without labels.
+
+    Where labels are unbalanced (ToxiGen), a constant answer raises accuracy but not this.
+    """
+    by_label: dict[str, list[float]] = {}
+    for record in records:
+        for reason in record.reasons:
+            if reason.startswith(GOLD) and record.value is not None:
+                by_label.setdefault(reason, []).append(record.value)
+    means = [sum(values) / len(values) for values in by_label.values()]
+    return 100 * sum(means) / len(means) if means else None
+
+
+def _by_benchmark(records: Sequence[EvalRecord]) -> dict[str, NDArray[np.float64]]:
+    scores: dict[str, list[float]] = {}
+    for record in records:
+        if record.suite.startswith(BENCHMARK_PREFIX) and record.value is not None:
+            scores.setdefault(record.suite.removeprefix(BENCHMARK_PREFIX), []).append(record.value)
+    if not scores:
+        raise ValueError("there is no record of a benchmark: set evaluate.forgetting")
+    return {name: np.array(values) for name, values in scores.items()}
 
 
 def corrected_scores(scores: Mapping[str, float], chance: Mapping[str, float]) -> dict[str, float]:

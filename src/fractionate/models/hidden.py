@@ -12,6 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from fractionate.models.forward import packed_hidden, runs_packed
 
 _LOGIT_FACTORS: Final = (
     "final_logit_softcapping",
@@ -114,18 +117,22 @@ def completion_hidden(
     completions: Scorable,
     *,
     rows: Sequence[int] | None = None,
+    checkpoint: bool = False,
 ) -> Float[Tensor, "tokens hidden"]:
     """Last hidden states at the positions that predict each completion token.
 
-    One forward pass, padded on the right with positions counted from 0, so that causal attention
-    never sees padding and no mask is needed. The mode of the module (train or eval) is left alone,
-    and gradients flow.
+    Llama and Qwen2 models on a CPU read the rows packed, without padding (`models.forward`). Every
+    other model runs its own forward pass, padded on the right with positions counted from 0, so
+    that causal attention never sees padding and no mask is needed. The mode of the module (train
+    or eval) is left alone, and gradients flow.
 
     Args:
         module: Causal language model, called without its head.
         prompts: The context of each completion, one per row of `completions`.
         completions: What was written.
         rows: Which rows, in which order; all by default.
+        checkpoint: Keep only the input of every layer for the backward pass, and compute the rest
+            again there: less memory for a third more operations.
 
     Returns:
         The hidden states of the rows one after the other: as many as their lengths add up to.
@@ -142,27 +149,59 @@ def completion_hidden(
         raise ValueError("a prompt has no token: nothing predicts the first completion token")
     lengths = completions.lengths.tolist()
     tokens = completions.tokens.tolist()
+    rows = [row for row in rows if lengths[row]]
+    if not rows:
+        return head_weight(module).new_zeros(0, head_weight(module).shape[1])
     # the last token predicts nothing that is in the completion, so it need not be read
     texts = [
         [*prompts[row], *tokens[row][: lengths[row]]][: len(prompts[row]) + lengths[row] - 1]
         for row in rows
     ]
-    starts = [len(prompts[row]) - 1 for row in rows]
-    width = max((len(text) for text in texts), default=0)
-    if width == 0 or not any(lengths[row] for row in rows):
-        return head_weight(module).new_zeros(0, head_weight(module).shape[1])
+    wanted = [lengths[row] for row in rows]
+    if runs_packed(module):
+        return packed_hidden(module, texts, wanted, checkpoint=checkpoint)
+    return _padded_hidden(module, texts, wanted, checkpoint=checkpoint)
+
+
+def _padded_hidden(
+    module: PreTrainedModel,
+    texts: Sequence[Sequence[int]],
+    wanted: Sequence[int],
+    *,
+    checkpoint: bool,
+) -> Float[Tensor, "tokens hidden"]:
+    """The last `wanted` hidden states of every text, by the module's own forward pass."""
+    width = max(len(text) for text in texts)
     ids = torch.zeros(len(texts), width, dtype=torch.long)
     for i, text in enumerate(texts):
         ids[i, : len(text)] = torch.tensor(text, dtype=torch.long)
-    where = _flat_positions(starts, [lengths[row] for row in rows], width)
-    hidden = _forward(module, ids.to(module.device))
-    return hidden.reshape(-1, hidden.shape[-1])[where.to(module.device)]
+    starts = [len(text) - count for text, count in zip(texts, wanted, strict=True)]
+    where = _flat_positions(starts, wanted, width).to(module.device)
+    ids = ids.to(module.device)
+    positions = torch.arange(width, device=ids.device).expand(ids.shape[0], -1)
+
+    with _checkpointing(module) if checkpoint else contextlib.nullcontext():
+        output = backbone(module)(input_ids=ids, position_ids=positions, use_cache=False)
+    return output.last_hidden_state.flatten(0, 1)[where]
 
 
-def _forward(module: PreTrainedModel, ids: Int[Tensor, "batch time"]) -> Any:
-    positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape[0], -1)
-    output = backbone(module)(input_ids=ids, position_ids=positions, use_cache=False)
-    return output.last_hidden_state
+@contextlib.contextmanager
+def _checkpointing(module: PreTrainedModel) -> Iterator[None]:
+    """Layers keep only their input inside; transformers does so for layers in training mode.
+
+    The mode of a layer's parts stays as it is, so that dropout stays off where it is off.
+    """
+    layers = [part for part in module.modules() if isinstance(part, GradientCheckpointingLayer)]
+    modes = [layer.training for layer in layers]
+    module.activation_checkpointing_enable({"use_reentrant": False})
+    try:
+        for layer in layers:
+            layer.training = True
+        yield
+    finally:
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.training = mode
+        module.activation_checkpointing_disable()
 
 
 def _flat_positions(
@@ -176,9 +215,13 @@ def _flat_positions(
 
 
 def micro_batches(
-    prompt_lengths: Sequence[int], completion_lengths: Sequence[int], max_tokens: int
+    prompt_lengths: Sequence[int],
+    completion_lengths: Sequence[int],
+    max_tokens: int,
+    *,
+    packed: bool = False,
 ) -> list[list[int]]:
-    """Group rows so that each group, padded to its longest row, stays within a token budget.
+    """Group rows so that each group stays within a token budget, padded to its longest row or not.
 
     Rows are taken by length, longest first, so that padding is rare; a row longer than the budget
     stands alone. Every row is in exactly one group.
@@ -186,17 +229,21 @@ def micro_batches(
     Args:
         prompt_lengths: Tokens of each prompt.
         completion_lengths: Tokens of each completion.
-        max_tokens: Rows times longest row, at most.
+        max_tokens: Of a group, padding included: rows times longest row, or the sum of rows.
+        packed: Whether rows are not padded.
 
     Returns:
         Groups of row indices.
     """
     totals = [p + c for p, c in zip(prompt_lengths, completion_lengths, strict=True)]
     groups: list[list[int]] = []
+    used = 0
     for row in sorted(range(len(totals)), key=lambda index: (-totals[index], index)):
-        last = groups[-1] if groups else None
-        if last and (len(last) + 1) * totals[last[0]] <= max_tokens:
-            last.append(row)
+        size = totals[row] if packed else totals[groups[-1][0]] if groups else 0
+        if groups and used + size <= max_tokens:
+            groups[-1].append(row)
+            used += size
         else:
             groups.append([row])
+            used = totals[row]
     return groups

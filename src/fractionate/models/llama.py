@@ -12,13 +12,13 @@ a preallocated cache in which all rows write the same column (contexts are padde
 row keeps its own positions), and no mask where no row is padded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
@@ -44,7 +44,25 @@ def runs_lean(module: PreTrainedModel) -> bool:
         and rope.get("partial_rotary_factor", 1.0) == 1.0
         and config.hidden_act == "silu"
         and all(kind == "full_attention" for kind in layer_types)
+        and all(type(part) is nn.Linear for part in _linears(module))
     )
+
+
+def _linears(module: PreTrainedModel) -> Iterator[nn.Module]:
+    """Every projection of every layer: an adapter around one is a forward of its own."""
+    body: Any = backbone(module)
+    for layer in body.layers:
+        for part in (layer.self_attn, layer.mlp):
+            yield from (child for name, child in part.named_children() if name.endswith("_proj"))
+
+
+def rotary_tables(
+    rotary: Any, length: int, device: torch.device
+) -> tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]]:
+    """Cosine and sine of every position, as transformers' rotary module has them, in float32."""
+    positions = torch.arange(length, device=device)[:, None]
+    angles = positions.float() * rotary.inv_freq.to(device, torch.float32)
+    return angles.cos() * rotary.attention_scaling, angles.sin() * rotary.attention_scaling
 
 
 @dataclass(frozen=True)
@@ -171,12 +189,8 @@ class LlamaStepper:
     # ------------------------------------------------------------ the arithmetic
 
     def _tabulate_positions(self, length: int) -> None:
-        """Cosine and signed sine of every position, as transformers' rotary module has them."""
-        positions = torch.arange(length, device=self._device)[:, None]
-        inverse = self._rotary.inv_freq.to(self._device, torch.float32)
-        angles = positions.float() * inverse
-        scale, dtype = self._rotary.attention_scaling, self._embedding.dtype
-        cos, sin = (angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype)
+        cos, sin = rotary_tables(self._rotary, length, self._device)
+        cos, sin = cos.to(self._embedding.dtype), sin.to(self._embedding.dtype)
         # rotate_half negates the second half: the sign is put into the table
         self._cos, self._sin = torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 

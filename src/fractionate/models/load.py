@@ -1,13 +1,14 @@
 """Loading and saving models: a hub id, a local Hugging Face folder or a `.gguf` file."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -62,6 +63,7 @@ class LanguageModel:
         pad_id: A token for padding; masks come from lengths, so it may equal a stop token.
         vocab_size: Effective vocabulary: logits beyond it are cut off before any softmax.
         source: Where it was loaded from.
+        kernel: What decodes with it: torch, or the native kernel of `models.native`.
     """
 
     module: PreTrainedModel
@@ -71,6 +73,7 @@ class LanguageModel:
     pad_id: int
     vocab_size: int
     source: str
+    kernel: Literal["torch", "native"] = "torch"
 
     @property
     def device(self) -> torch.device:
@@ -85,6 +88,7 @@ def load_model(
     revision: str | None = None,
     device: str = "cpu",
     tokenizer: PreTrainedTokenizerBase | None = None,
+    kernel: Literal["torch", "native"] = "torch",
 ) -> LanguageModel:
     """Load a causal language model and its tokenizer.
 
@@ -94,6 +98,7 @@ def load_model(
         revision: Commit or tag on the hub.
         device: Torch device.
         tokenizer: Takes the place of the source's own tokenizer.
+        kernel: What decodes with it.
 
     Raises:
         ModelLoadError: The source is missing or unreadable, lacks weights, or does not fit its
@@ -120,7 +125,7 @@ def load_model(
     quantizer: Any = getattr(module, "hf_quantizer", None)
     if quantizer is not None:  # of a GGUF file: dequantised by now, a plain model from here on
         quantizer.remove_quantization_config(module)
-    return wrap(module, tokenizer, source=str(source))
+    return dataclasses.replace(wrap(module, tokenizer, source=str(source)), kernel=kernel)
 
 
 def wrap(

@@ -1,5 +1,6 @@
 """From chat messages to the token ids that a model sees."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ from transformers import PreTrainedTokenizerBase
 
 Messages = Sequence[Mapping[str, str]]
 _MARK = "ANSWERMARK"
+_SHOWN = 12  # tokens of a rendering in a message
+_DAYS = ("26 Jul 2024", "27 Jul 2024")
 
 
 class PromptTooLongError(ValueError):
@@ -60,6 +63,76 @@ def render(
     if not ids:
         raise ValueError("a prompt has no token: give its messages some content")
     return ids
+
+
+def check_same_prompts(
+    student: PreTrainedTokenizerBase,
+    teacher: PreTrainedTokenizerBase,
+    prompts: Sequence[Messages],
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse a pair whose chat templates turn one of some prompts into different tokens.
+
+    Raises:
+        ValueError: Both models get the student's rendering, so the teacher would be asked in a form
+            that it was not trained on; shows where the renderings part.
+    """
+    for messages in prompts:
+        ours = render(student, messages, chat_template_kwargs)
+        theirs = render(teacher, messages, chat_template_kwargs)
+        if ours == theirs:
+            continue
+        shorter = min(len(ours), len(theirs))
+        at = next((i for i in range(shorter) if ours[i] != theirs[i]), shorter)
+        seen = [
+            repr(str(tokenizer.decode(ids[at : at + _SHOWN])))
+            for tokenizer, ids in ((student, ours), (teacher, theirs))
+        ]
+        raise ValueError(
+            f"the chat templates of student and teacher differ from token {at} of a prompt on: "
+            f"{seen[0]} for the student, {seen[1]} for the teacher. Pin what differs with "
+            "models.chat_template_kwargs (e.g. date_string, enable_thinking), or copy one chat "
+            "template to both tokenizers"
+        )
+
+
+def template_warnings(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Messages,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> tuple[str, ...]:
+    """What a user should know of a chat template, one sentence each.
+
+    Args:
+        tokenizer: Whose template.
+        messages: A prompt of the task.
+        chat_template_kwargs: Passed to the template.
+    """
+    if not tokenizer.chat_template:
+        return ()
+    kwargs = dict(chat_template_kwargs or {})
+    template = str(tokenizer.get_chat_template())
+    lines = [
+        f"models.chat_template_kwargs.{name} is not read by the chat template: correct its name, "
+        "or remove it"
+        for name in kwargs
+        if not re.search(rf"\b{re.escape(name)}\b", template)
+    ]
+    days = [
+        render_text(
+            tokenizer,
+            messages,
+            {**kwargs, "chat_template": re.sub(r"strftime_now\([^)]*\)", f"'{day}'", template)},
+        )
+        for day in _DAYS
+    ]
+    if days[0] != days[1]:
+        lines.append(
+            "the chat template writes today's date into the prompt, so that the same study asks "
+            "something else tomorrow: pin it, e.g. models.chat_template_kwargs: "
+            f"{{date_string: {_DAYS[0]}}}"
+        )
+    return tuple(lines)
 
 
 def check_length(ids: Sequence[int], limit: int, *, field: str, key: str) -> None:

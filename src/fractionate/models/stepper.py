@@ -46,14 +46,23 @@ class Packed:
     positions: Int[Tensor, "contexts width"]
 
 
-def pack(contexts: Sequence[Sequence[int]], device: torch.device) -> Packed:
-    """Pad contexts on the left; positions still start at 0 in every row.
+def check_contexts(contexts: Sequence[Sequence[int]]) -> None:
+    """Refuse a context that nothing can go on from.
 
     Raises:
         ValueError: A context has no token.
     """
     if any(len(context) == 0 for context in contexts):
         raise ValueError("a prompt has no token: a model needs at least one to go on from")
+
+
+def pack(contexts: Sequence[Sequence[int]], device: torch.device) -> Packed:
+    """Pad contexts on the left; positions still start at 0 in every row.
+
+    Raises:
+        ValueError: A context has no token.
+    """
+    check_contexts(contexts)
     width = max(len(context) for context in contexts)
     ids = torch.tensor(
         [[0] * (width - len(context)) + list(context) for context in contexts], device=device

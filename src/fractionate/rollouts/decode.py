@@ -8,6 +8,7 @@ A row's randomness is a function of the seed, its index and its position alone, 
 budget nor what else is in the batch decides what is written.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -20,8 +21,14 @@ from torch import Tensor
 
 from fractionate.models.llama import LlamaStepper, runs_lean
 from fractionate.models.load import LanguageModel
+from fractionate.models.native.engine import Weights
+from fractionate.models.native.stepper import NativeStepper
 from fractionate.models.stepper import Outlook, Stepper, TransformersStepper
+from fractionate.records import Source
 from fractionate.rng import stream
+from fractionate.rollouts.continuous import Continuous, Draws, Writing
+from fractionate.rollouts.sampling import draw_from_logits
+from fractionate.rollouts.sampling import entropy as law_entropy
 from fractionate.rollouts.tape import Choice, Sampled, Step, Tape
 
 STEPPERS: Final[Mapping[str, Callable[[LanguageModel], Stepper]]] = {
@@ -33,7 +40,7 @@ STEPPERS: Final[Mapping[str, Callable[[LanguageModel], Stepper]]] = {
 _HORIZON: Final = 128
 _DROP_BELOW: Final = 0.75
 _POSITIONS: Final = 32
-_KEPT_BYTES: Final = 2**26
+_KEPT_BYTES: Final = 2**27
 
 
 @dataclass(frozen=True)
@@ -84,13 +91,27 @@ class RandomNumbers:
     def at(self, purpose: str, position: int, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
         """One number in [0, 1) for each of some rows, float64."""
         number, column = divmod(position, _POSITIONS)
+        chosen = self._block(purpose, number)[rows.cpu().numpy(), column]
+        return torch.from_numpy(chosen).to(rows.device)
+
+    def each(
+        self, purpose: str, positions: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """The same for rows at positions of their own."""
+        numbers, columns = np.divmod(positions, _POSITIONS)
+        result = np.empty(len(rows))
+        for number in set(numbers.tolist()):
+            here = numbers == number
+            result[here] = self._block(purpose, number)[rows[here], columns[here]]
+        return result
+
+    def _block(self, purpose: str, number: int) -> NDArray[np.float64]:
         if (purpose, number) not in self._blocks:
             if len(self._blocks) * self._rows * _POSITIONS * 8 > _KEPT_BYTES:
-                self._blocks.clear()
+                self._blocks.pop(next(iter(self._blocks)))
             block = stream(self._seed, purpose, number).random((self._rows, _POSITIONS))
             self._blocks[purpose, number] = block
-        chosen = self._blocks[purpose, number][rows.cpu().numpy(), column]
-        return torch.from_numpy(chosen).to(rows.device)
+        return self._blocks[purpose, number]
 
 
 @final
@@ -109,8 +130,39 @@ Law = Callable[[Sequence[Outlook], Uniforms], Choice]
 """From what each model says about the next token to one token per row."""
 
 
+@final
+class Alone:
+    """The law of one model that writes alone."""
+
+    def __init__(
+        self, source: Source, temperature: float | int, top_p: float | int, *, entropy: bool = False
+    ) -> None:
+        """Bind who writes, the sampling temperature (0 is greedy), nucleus and measurements."""
+        self.source, self.temperature = source, temperature
+        self.top_p, self.entropy = top_p, entropy
+
+    def __call__(self, outlooks: Sequence[Outlook], uniforms: Uniforms) -> Choice:
+        """Draw from the model's own logits."""
+        logits = outlooks[0].logits
+        drawn = draw_from_logits(
+            logits, uniforms("token"), temperature=self.temperature, top_p=self.top_p
+        )
+        return Choice(
+            drawn.tokens,
+            drawn.log_probs,
+            torch.full_like(drawn.tokens, self.source),
+            law_entropy(logits) if self.entropy else None,
+        )
+
+
 def open_stepper(model: LanguageModel) -> Stepper:
-    """The lean stepper of the model's type where it computes the same, else the model's own."""
+    """The lean stepper of the model's type where it computes the same, else the model's own.
+
+    Raises:
+        KernelError: The model is to be decoded by the native kernel, which cannot run it.
+    """
+    if model.kernel == "native":
+        return NativeStepper(Weights(model))
     make = STEPPERS.get(str(model.module.config.model_type))
     return make(model) if make and runs_lean(model.module) else TransformersStepper(model)
 
@@ -196,6 +248,16 @@ class Decoder:
             The rows that have not stopped.
         """
         end = self._max_new_tokens if end is None else min(end, self._max_new_tokens)
+        if isinstance(law, Alone) and law.top_p == 1.0 and speakers[0].model.kernel == "native":
+            writing = Writing(
+                speakers[0].prompts,
+                self._samples,
+                start=start,
+                end=end,
+                stops=self._stops.numpy(),
+                keep_hidden=keep_hidden,
+            )
+            return self._flow(speakers[0].model, law, writing, rows)
         with torch.inference_mode():
             steppers = [open_stepper(speaker.model) for speaker in speakers]
         voices = _Voices(speakers, steppers, law, keep_hidden)
@@ -208,6 +270,20 @@ class Decoder:
     def finish(self) -> Sampled:
         """Everything written so far, as right-padded tensors."""
         return self._tape.finish(stops=self._stops, pad_id=self._pad_id)
+
+    def _flow(
+        self, model: LanguageModel, law: Alone, writing: Writing, rows: Int[Tensor, " rows"]
+    ) -> Int[Tensor, " survivors"]:
+        """Have the native kernel draw every token, rows joining as others leave."""
+        if len(rows) == 0 or writing.start >= writing.end:
+            return rows
+        numbers = functools.partial(self._numbers.each, "token")
+        draws = Draws(int(law.source), law.temperature, law.entropy, numbers)
+        budget = self._budget
+        with torch.inference_mode():
+            run = Continuous(Weights(model), writing, draws, self._tape)
+            kept = run.run(rows.numpy(), at_once=budget.rows, memory=budget.memory)
+        return torch.from_numpy(kept)
 
     def _plan(
         self, speakers: Sequence[Speaker], rows: int, start: int, end: int
@@ -233,7 +309,8 @@ class Decoder:
             for position in range(start, end):
                 choice = voices.law(outlooks, Uniforms(self._numbers, position, rows))
                 hidden = outlooks[0].hidden if voices.keep_hidden else None
-                self._tape.append(Step(position, rows, alive, choice, hidden))
+                positions = torch.full_like(rows, position)
+                self._tape.append(Step(positions, rows, alive, choice, hidden))
                 alive = alive & ~self._stops[choice.tokens]
                 count, tokens = int(alive.sum()), choice.tokens
                 if count == 0 or position + 1 == end:

@@ -22,7 +22,7 @@ from fractionate.models.stepper import Outlook
 from fractionate.records import Source, StopReason
 from fractionate.rng import stream
 from fractionate.rollouts.completions import Completions
-from fractionate.rollouts.decode import DecodeBudget, Decoder, Law, Speaker, Uniforms
+from fractionate.rollouts.decode import Alone, DecodeBudget, Decoder, Law, Speaker, Uniforms
 from fractionate.rollouts.laws import (
     accepted_log_probs,
     coin_token_log_probs,
@@ -32,8 +32,6 @@ from fractionate.rollouts.laws import (
 )
 from fractionate.rollouts.sampling import (
     draw_from_law,
-    draw_from_logits,
-    entropy,
     inverse_cdf,
     pick,
     sampler_log_probs,
@@ -78,7 +76,7 @@ class _Request:
             if source == Source.STUDENT
             else self.temperature.teacher_rollout
         )
-        return _alone(source, temperature, self.temperature.top_p)
+        return Alone(source, temperature, self.temperature.top_p)
 
 
 def draw(  # noqa: PLR0913 - the one entry to every policy
@@ -163,7 +161,7 @@ def sample(  # noqa: PLR0913 - a sampler is described by all of these
     decoder = Decoder(
         [speaker], max_new_tokens=max_new_tokens, seed=seed, samples=samples, budget=budget
     )
-    law = _alone(Source.STUDENT, temperature, top_p, with_entropy=entropy)
+    law = Alone(Source.STUDENT, temperature, top_p, entropy=entropy)
     decoder.run([speaker], law, decoder.rows)
     return decoder.finish()
 
@@ -212,22 +210,6 @@ def from_dataset(
 
 
 # ---------------------------------------------------------------- one model writes
-
-
-def _alone(
-    source: Source, temperature: float | int, top_p: float | int, *, with_entropy: bool = False
-) -> Law:
-    def law(outlooks: Sequence[Outlook], uniforms: Uniforms) -> Choice:
-        logits = outlooks[0].logits
-        drawn = draw_from_logits(logits, uniforms("token"), temperature=temperature, top_p=top_p)
-        return Choice(
-            drawn.tokens,
-            drawn.log_probs,
-            torch.full_like(drawn.tokens, source),
-            entropy(logits) if with_entropy else None,
-        )
-
-    return law
 
 
 def _student(_: Rollout, request: _Request) -> Completions:

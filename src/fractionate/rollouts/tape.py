@@ -47,16 +47,16 @@ class Step:
     """One decoding step of some rows.
 
     Attributes:
-        position: Tokens that the rows had before.
+        positions: Tokens that each row had before.
         rows: Which rows.
-        alive: False for rows that had finished before and only wait to be dropped.
+        alive: False for rows that had finished before and only wait to be dropped; none if all are.
         choice: What was chosen.
         hidden: Hidden states that predicted it, where kept.
     """
 
-    position: int
+    positions: Int[Tensor, " rows"]
     rows: Int[Tensor, " rows"]
-    alive: Bool[Tensor, " rows"]
+    alive: Bool[Tensor, " rows"] | None
     choice: Choice
     hidden: Float[Tensor, "rows hidden"] | None = None
 
@@ -75,17 +75,13 @@ class Tape:
 
     def prefixes(self, rows: Int[Tensor, " rows"]) -> list[list[int]]:
         """The tokens written so far for some rows."""
-        written: dict[int, list[int]] = {int(row): [] for row in rows}
-        for step in sorted(self._steps, key=lambda step: step.position):
-            pairs = zip(
-                step.rows[step.alive].tolist(),
-                step.choice.tokens[step.alive].tolist(),
-                strict=True,
-            )
-            for row, token in pairs:
+        written: dict[int, list[tuple[int, int]]] = {int(row): [] for row in rows}
+        for step in self._steps:
+            triples = torch.stack([step.rows, step.positions, step.choice.tokens], 1)
+            for row, position, token in _living(triples, step.alive).tolist():
                 if row in written:
-                    written[row].append(token)
-        return [written[int(row)] for row in rows]
+                    written[row].append((position, token))
+        return [[token for _, token in sorted(written[int(row)])] for row in rows]
 
     def finish(self, *, stops: Bool[Tensor, " ids"], pad_id: int) -> Sampled:
         """Everything written, as right-padded tensors.
@@ -96,7 +92,7 @@ class Tape:
         """
         alive = [step.alive for step in self._steps]
         rows = _join([step.rows for step in self._steps], alive)
-        at = _join([torch.full_like(step.rows, step.position) for step in self._steps], alive)
+        at = _join([step.positions for step in self._steps], alive)
         lengths = torch.bincount(rows, minlength=self._count)
         width = int(lengths.max())
 
@@ -126,6 +122,10 @@ class Tape:
         return Sampled(completions, spread(entropy).sum(1) / lengths.clamp(min=1))
 
 
-def _join(parts: Sequence[Tensor], alive: Sequence[Tensor]) -> Tensor:
+def _join(parts: Sequence[Tensor], alive: Sequence[Tensor | None]) -> Tensor:
     """The rows that were alive, step after step, as a tensor that gradients may refer to."""
-    return torch.cat([part[mask] for part, mask in zip(parts, alive, strict=True)])
+    return torch.cat([_living(part, mask) for part, mask in zip(parts, alive, strict=True)])
+
+
+def _living(part: Tensor, alive: Tensor | None) -> Tensor:
+    return part if alive is None else part[alive]

@@ -1,10 +1,7 @@
 """What a plan costs before it runs, and what a run cost afterwards.
 
-Floating-point operations count a multiplication and an addition as two. A token that goes forward
-costs two operations for every parameter of the blocks and 4 * layers * heads * head_dim for every
-token it attends to; where its next-token law is wanted, two more for every parameter of the head.
-The backward pass costs twice the forward pass. Lengths are the limits of the study, so that every
-figure of a plan is an upper bound; memory is an estimate.
+Counted in the units of `operations`. Lengths are the limits of the study, so that every figure of a
+plan is an upper bound; memory is an estimate.
 """
 
 import shutil
@@ -13,111 +10,30 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from fractionate.config import Harness
 from fractionate.study.dimensions import Dimensions, dimensions_of
 from fractionate.study.errors import StoreFullError
 from fractionate.study.keys import Stage
+from fractionate.study.memory import recomputes, training_memory
+from fractionate.study.operations import (
+    BYTES,
+    Models,
+    StageCost,
+    TokenCounts,
+    flops_of,
+    forward_flops,
+)
 from fractionate.study.store import Store
+from fractionate.study.training_cost import rlvr_cost, teacher_training_cost
 from fractionate.study.units import human_bytes
 
-_BYTES = {"float32": 4, "bfloat16": 2}
 _SKILLS, _SKILL_TOKENS = 14, 8
+_BENCHMARK_SIZE, _BENCHMARK_TASKS = 1_000, {"mmlu_pro": 14}
+"""Documents of a benchmark whose size only the harness knows; tasks of the groups among them."""
 _STEP_RECORD, _ITEM_RECORD = 1024, 512
 """Bytes of one line of records, generously."""
-_LOGIT_ROWS = 1024
-"""Positions whose logits exist at once in the fused loss."""
 FREE_RESERVE = 64 * 2**20
 """Bytes of disk that a run leaves free."""
-
-
-@dataclass(frozen=True)
-class TokenCounts:
-    """Tokens of a stage.
-
-    Attributes:
-        generated: Decoded.
-        scored: Completion tokens that the teacher scored.
-        trained: Tokens in the loss.
-        prompts: Prompt tokens that went forward before generating; scoring and training take as
-            many again where they happen.
-    """
-
-    generated: int = 0
-    scored: int = 0
-    trained: int = 0
-    prompts: int = 0
-
-    def __add__(self, other: "TokenCounts") -> "TokenCounts":
-        return TokenCounts(
-            self.generated + other.generated,
-            self.scored + other.scored,
-            self.trained + other.trained,
-            self.prompts + other.prompts,
-        )
-
-
-def forward_flops(model: Dimensions, tokens: float, *, context: float, laws: float) -> float:
-    """Operations of a forward pass.
-
-    Args:
-        model: The model.
-        tokens: Tokens that go through the blocks.
-        context: Tokens that each of them attends to, on average.
-        laws: How many of them get a next-token law.
-    """
-    attention = 4.0 * model.layers * model.heads * model.head_dim * context
-    return tokens * (2.0 * model.block_parameters + attention) + laws * 2.0 * model.head_parameters
-
-
-def flops_of(
-    tokens: TokenCounts,
-    *,
-    student: Dimensions,
-    teacher: Dimensions,
-    writer: Dimensions,
-    context: float,
-) -> float:
-    """Operations of distillation steps, from their token counts.
-
-    Args:
-        tokens: What was generated, scored and trained.
-        student: Trained: forward and backward, three times the forward pass.
-        teacher: Scores.
-        writer: Generates.
-        context: Tokens that a completion token attends to, on average.
-    """
-
-    def one_pass(model: Dimensions, completion: int) -> float:
-        prompts = tokens.prompts if completion else 0
-        return forward_flops(model, completion + prompts, context=context, laws=completion)
-
-    return (
-        one_pass(writer, tokens.generated)
-        + one_pass(teacher, tokens.scored)
-        + 3.0 * one_pass(student, tokens.trained)
-    )
-
-
-@dataclass(frozen=True)
-class StageCost:
-    """An estimate for one stage.
-
-    Attributes:
-        key: Key of the stage.
-        kind: Its kind.
-        tokens: At most.
-        flops: Floating-point operations, at most; 0 where a model's size is unknown.
-        memory: Peak bytes of weights, gradients, optimizer, cache and activations.
-        disk: Bytes that stay, at most.
-        scratch: Bytes of disk needed while it runs, at most.
-    """
-
-    key: str
-    kind: str
-    tokens: TokenCounts = TokenCounts()
-    flops: float = 0.0
-    memory: float = 0.0
-    disk: float = 0.0
-    scratch: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -176,15 +92,6 @@ class PlanCost:
         return {stage.key: stage.flops for stage in self.stages}
 
 
-@dataclass(frozen=True)
-class Models:
-    """The models behind a stage; one whose size is unknown has none."""
-
-    student: Dimensions | None
-    teacher: Dimensions | None
-    teacher_bytes: int
-
-
 def estimate(stages: Sequence[Stage], store: Store | None = None) -> PlanCost:
     """Estimate every stage of a plan.
 
@@ -200,6 +107,8 @@ def estimate(stages: Sequence[Stage], store: Store | None = None) -> PlanCost:
             sizes[stage.key] = dimensions_of(location)
             if sizes[stage.key] is None:
                 unknown[location] = None
+        elif stage.kind == "teacher_training":
+            sizes[stage.key] = sizes[stage.parents[0]]
     by_key = {stage.key: stage for stage in stages}
     costs = tuple(_ESTIMATES[stage.kind](stage, _models(stage, by_key, sizes)) for stage in stages)
     done = frozenset(s.key for s in stages if store is not None and store.is_done(s.key))
@@ -229,14 +138,16 @@ def _models(
     stage: Stage, by_key: Mapping[str, Stage], sizes: Mapping[str, Dimensions | None]
 ) -> Models:
     student = teacher = None
-    dtype = "float32"
+    dtype, stored = "float32", False
     for key in (stage.key, *stage.parents):
         parent = by_key[key]
         if parent.kind == "student_base":
             student = sizes[key]
-        elif parent.kind == "teacher":
+        elif parent.kind in ("teacher", "teacher_training"):
             teacher, dtype = sizes[key], str(parent.config["teacher_dtype"])
-    return Models(student, teacher, _BYTES[dtype])
+        elif parent.kind == "corpus":
+            stored = parent.config["hidden"] == "stored"
+    return Models(student, teacher, BYTES[dtype], states_stored=stored)
 
 
 # ---------------------------------------------------------------- one function per kind of stage
@@ -289,14 +200,15 @@ def _training(stage: Stage, models: Models, rows: int) -> StageCost:
     trained = min(made, config["budget"]["tokens"] or made)
     rollout = config["method"]["rollout"] if "method" in config else {"kind": "student"}
     written = 0 if rollout["kind"] == "dataset" or rollout.get("cached") else made
-    tokens = TokenCounts(written, made, trained, rows * prompt)
+    scored = 0 if models.states_stored else made
+    tokens = TokenCounts(written, scored, trained, rows * prompt)
     cost = StageCost(stage.key, stage.kind, tokens, disk=_STEP_RECORD * config["budget"]["steps"])
     student, teacher = models.student, models.teacher
     if student is None or teacher is None:
         return cost
     writer = student if rollout["kind"] in ("student", "dataset") else teacher
     optimizer = config["optimizer"] if "optimizer" in config else config["optimizers"][0]
-    weights = student.parameters * _BYTES[optimizer["param_dtype"]]
+    weights = student.parameters * BYTES[optimizer["param_dtype"]]
     return replace(
         cost,
         flops=flops_of(
@@ -305,8 +217,9 @@ def _training(stage: Stage, models: Models, rows: int) -> StageCost:
             teacher=teacher,
             writer=writer,
             context=prompt + completion / 2,
+            recomputed=recomputes(config, optimizer, student),
         ),
-        memory=_training_memory(config, optimizer, models),
+        memory=training_memory(config, optimizer, models),
         disk=cost.disk + weights * len(config.get("keep", ())),
         scratch=float(weights + _state(student, optimizer)),
     )
@@ -315,29 +228,7 @@ def _training(stage: Stage, models: Models, rows: int) -> StageCost:
 def _state(student: Dimensions, optimizer: Mapping[str, Any]) -> int:
     """Bytes of the two moments and of the master copy."""
     master = 4 if optimizer["master_weights"] == "float32" else 0
-    return student.parameters * (2 * _BYTES[optimizer["state_dtype"]] + master)
-
-
-def _training_memory(
-    config: Mapping[str, Any], optimizer: Mapping[str, Any], models: Models
-) -> float:
-    """Weights, gradients, moments, teacher, activations of a micro-batch, cache and logits."""
-    student, teacher = models.student, models.teacher
-    assert student is not None
-    assert teacher is not None
-    stored, computed = _BYTES[optimizer["param_dtype"]], _BYTES[optimizer["compute_dtype"]]
-    budget, lengths = config["budget"], config["lengths"]
-    longest = lengths["prompt"] + lengths["completion"]
-    in_batch = max(budget["tokens_per_micro_batch"], longest)
-    per_token = student.layers * (16 * student.hidden + 4 * student.intermediate)
-    cache = budget["prompts_per_step"] * longest * student.cache_per_token
-    return float(
-        2 * stored * student.parameters
-        + _state(student, optimizer)
-        + models.teacher_bytes * teacher.parameters
-        + computed * (in_batch * per_token + cache)
-        + 4 * 4 * _LOGIT_ROWS * student.vocabulary
-    )
+    return student.parameters * (2 * BYTES[optimizer["state_dtype"]] + master)
 
 
 def _evaluation(stage: Stage, models: Models) -> StageCost:
@@ -347,8 +238,9 @@ def _evaluation(stage: Stage, models: Models) -> StageCost:
     rows, generated = _answers(evaluate, lengths)
     drift = config.get("drift")
     drifted = drift["items"] * (drift["to_base"] + drift["to_teacher"]) if drift else 0
-    scored = drifted * lengths["evaluation"]
-    tokens = TokenCounts(generated, scored, prompts=rows * lengths["prompt"])
+    resampled, trained = _beside(config.get("beside") or {}, lengths)
+    scored = drifted * lengths["evaluation"] + resampled + trained // 2
+    tokens = TokenCounts(generated, scored, trained, prompts=rows * lengths["prompt"])
     cost = StageCost(stage.key, stage.kind, tokens, disk=float(rows * _ITEM_RECORD))
     if model is None:
         return cost
@@ -359,12 +251,26 @@ def _evaluation(stage: Stage, models: Models) -> StageCost:
     if scored:  # the other model writes and both score
         compared = 2 * forward_flops(other, scored, context=context, laws=scored)
         compared += forward_flops(model, scored, context=context, laws=scored)
+    compared += 3 * forward_flops(model, trained, context=context, laws=trained)
     own = forward_flops(model, generated + tokens.prompts, context=context, laws=generated)
     batch = min(rows, 256)
     cache = batch * (lengths["prompt"] + longest) * model.cache_per_token
     return replace(
         cost, flops=own + compared, memory=4.0 * (model.parameters + other.parameters + cache)
     )
+
+
+def _beside(beside: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[int, int]:
+    """Tokens of the resampled prompts, and of the gradients: each rollout goes back twice."""
+    resampling, gradients = beside.get("resampling"), beside.get("gradients")
+    resampled = trained = 0
+    if resampling:
+        rows = resampling["items"] * len(resampling["temperatures"])
+        resampled = rows * lengths["evaluation"]
+    if gradients:
+        rollouts = 2 * gradients["prompts"] * gradients["batches"]
+        trained = 2 * rollouts * gradients["max_new_tokens"]
+    return resampled, trained
 
 
 def _answers(evaluate: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[int, int]:
@@ -379,7 +285,13 @@ def _answers(evaluate: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[i
     if evaluate["harder"]:
         harder = evaluate["harder"]["items"] * evaluate["harder"]["samples"]
         rows, tokens = rows + harder, tokens + harder * lengths["harder"]
-    if evaluate["forgetting"]:
+    if isinstance(evaluate["forgetting"], Mapping):
+        asked = Harness.model_validate(evaluate["forgetting"])
+        documents = sum(
+            (asked.limit or _BENCHMARK_SIZE) * _BENCHMARK_TASKS.get(name, 1) for name in asked.names
+        )
+        rows, tokens = rows + documents, tokens + documents * lengths["evaluation"]
+    elif evaluate["forgetting"]:
         skills = _SKILLS * evaluate["skill_items"]
         rows, tokens = rows + skills, tokens + skills * _SKILL_TOKENS
     return rows, tokens
@@ -394,4 +306,7 @@ _ESTIMATES: Mapping[str, Callable[[Stage, Models], StageCost]] = {
     "corpus": _corpus,
     "cell": _cell,
     "cell_evaluation": _evaluation,
+    "teacher_training": teacher_training_cost,
+    "rlvr": rlvr_cost,
+    "rlvr_evaluation": _evaluation,
 }

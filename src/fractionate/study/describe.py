@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 _KIND_NAMES = {
     "student_base": "student bases",
     "teacher": "teacher",
+    "teacher_training": "trainings of the teacher",
     "preflight": "preflight",
     "base_evaluation": "evaluations of untrained students",
     "teacher_evaluation": "evaluation of the teacher",
     "corpus": "sets of teacher completions",
     "cell": "training runs",
     "cell_evaluation": "evaluations of trained students",
+    "rlvr": "RLVR runs",
+    "rlvr_evaluation": "evaluations in RLVR",
 }
 
 
@@ -67,7 +70,8 @@ def _cells(plan: "Plan") -> list[str]:
 def _stages(plan: "Plan", cost: PlanCost) -> list[str]:
     total = Counter(stage.kind for stage in plan.stages)
     done = Counter(stage.kind for stage in plan.stages if stage.key in cost.cached)
-    lines = [f"stages: {len(plan.stages)}, of which {sum(done.values())} done"]
+    kernel = plan.stages[0].execution["kernel"]
+    lines = [f"stages: {len(plan.stages)}, of which {sum(done.values())} done; {kernel} rollouts"]
     lines += [
         f"  {total[kind]:4d} {_KIND_NAMES[kind]} ({done[kind]} done)"
         for kind in STAGE_VERSIONS

@@ -9,14 +9,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import fractionate
-from fractionate.config import Models, SandboxWorld, Study, StudyFileError
+from fractionate.config import Harness, Models, SandboxWorld, Study, StudyFileError
+from fractionate.config import Source as DataSource
 
 BUILD_COMMAND = "fractionate sandbox build"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _DESCRIPTIVE = frozenset(
     {"README.md", "origin.json", "evaluation.json", "provenance.json", "timing.jsonl"}
+)
+_MEASURED_ON_BENCHMARKS = frozenset(
+    {"preflight", "base_evaluation", "teacher_evaluation", "cell_evaluation"}
 )
 _hashes: dict[tuple[str, int, int], str] = {}
 
@@ -46,7 +51,7 @@ def student_source(study: Study, base: int = 0) -> str:
         StudyFileError: A sandbox checkpoint is missing; says how to build it.
     """
     if study.world is not None:
-        return str(_sandbox_checkpoint(study.world, study.world.students, base))
+        return str(_sandbox_checkpoint(study.world, "students", base))
     return _models(study).student
 
 
@@ -87,18 +92,58 @@ def teacher_input(study: Study) -> Source:
     return identify_model(teacher_source(study), revision, field=field)
 
 
-def data_input(study: Study) -> Source | None:
-    """The data file of a table task by content; none for generated tasks.
+def data_inputs(study: Study, *, role: str = "data", field: str = "task") -> dict[str, Source]:
+    """The data of the task, by role and field: `data.path`, `data.source.1`; none if generated.
+
+    Local data is known by its content, a dataset on the hub by its id and revision.
+
+    Args:
+        study: Whose task.
+        role: First part of the names.
+        field: What names the task in the study file, for messages.
 
     Raises:
-        StudyFileError: The file is missing.
+        StudyFileError: A file or folder is missing.
     """
-    if study.task.kind != "table":
-        return None
-    path = study.task.path
-    if not path.is_file():
-        raise StudyFileError(f"task.path: no such file: {path}")
-    return Source(str(path), {"sha256": hash_file(path, field="task.path")})
+    if study.task.kind == "countdown":
+        return {}
+    return {
+        f"{role}.{name}": _identify_data(source, field=f"{field}.{name}")
+        for name, source in study.task.inputs.items()
+    }
+
+
+def _identify_data(source: DataSource, *, field: str) -> Source:
+    path = source.path
+    if path is None:
+        return Source(source.location, {"hub": source.hub, "revision": source.revision})
+    if path.is_file():
+        return Source(str(path), {"sha256": hash_file(path, field=field)})
+    if not path.is_dir():
+        raise StudyFileError(
+            f"{field}: no such file: {path}. Relative paths count from the study file's folder; a "
+            "dataset on the hub is written as {hub: owner/name}"
+        )
+    identity: dict[str, str | None] = {"sha256": hash_folder(path, field=field)}
+    card = path / "README.md"  # it may say which files are which split
+    if card.is_file():
+        identity["card"] = hash_file(card, field=field)
+    return Source(str(path), identity)
+
+
+def benchmark_inputs(study: Study, kind: str) -> dict[str, Source]:
+    """The folder of benchmark tasks of one's own, by content, for stages that measure models.
+
+    Raises:
+        StudyFileError: The folder is missing.
+    """
+    forgetting, measures = study.evaluate.forgetting, kind in _MEASURED_ON_BENCHMARKS
+    if not (measures and isinstance(forgetting, Harness) and forgetting.include is not None):
+        return {}
+    field, folder = "evaluate.forgetting.include", forgetting.include
+    if not folder.is_dir():
+        raise StudyFileError(f"{field}: no such folder: {folder}")
+    return {"benchmarks": Source(str(folder), {"sha256": hash_folder(folder, field=field)})}
 
 
 def identify_model(source: str, revision: str | None, *, field: str) -> Source:
@@ -175,14 +220,18 @@ def _models(study: Study) -> Models:
     return study.models
 
 
-def _sandbox_checkpoint(world: SandboxWorld, name: str, number: int) -> Path:
+def _sandbox_checkpoint(
+    world: SandboxWorld, role: Literal["teacher", "students"], number: int
+) -> Path:
     folder = world.checkpoints if world.checkpoints is not None else shipped_checkpoints()
+    kind = world.teacher if role == "teacher" else world.students
+    name = kind if world.family == "llama" else f"{world.family}-{kind}"
     path = folder / f"{name}-{number}"
     if path.is_dir():
         return path
-    field = "world.checkpoints" if world.checkpoints is not None else "world.students"
+    field = "world.checkpoints" if world.checkpoints is not None else f"world.{role}"
     others = sorted(child.name for child in folder.glob(f"{name}-*") if child.is_dir())
-    mend = f"Build it with `{BUILD_COMMAND}`"
-    if others and name != "teacher":
+    mend = f"Build it with `{BUILD_COMMAND} {name}`"
+    if others and role == "students":
         mend += f", or set world.bases: {len(others)} (there: {', '.join(others)})"
     raise StudyFileError(f"{field}: there is no sandbox model '{path.name}' in {folder}. {mend}")

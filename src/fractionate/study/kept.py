@@ -105,8 +105,9 @@ def forget_studies(store: Store, keep: Collection[str]) -> tuple[str, ...]:
 
 
 def _anchored(tree: dict[str, Any]) -> dict[str, Any]:
-    for part, field in _PATHS:
-        branch: dict[str, Any] = tree.get(part) or {}
+    rewarded: dict[str, Any] = tree.get("rlvr") or {}
+    for part, field in (*_PATHS, ("rlvr.task", "path")):
+        branch: dict[str, Any] = (rewarded.get("task") if "." in part else tree.get(part)) or {}
         value = branch.get(field)
         if isinstance(value, str) and Path(value).exists():
             branch[field] = str(Path(value).resolve())

@@ -11,12 +11,15 @@ from fractionate.study.identity import Source
 STAGE_VERSIONS: Mapping[str, int] = {
     "student_base": 1,
     "teacher": 1,
+    "teacher_training": 1,
     "preflight": 1,
     "base_evaluation": 1,
     "teacher_evaluation": 1,
     "corpus": 1,
     "cell": 1,
     "cell_evaluation": 1,
+    "rlvr": 1,
+    "rlvr_evaluation": 1,
 }
 """Kinds of stage, shared ones first. A version goes up whenever the numbers of its kind change."""
 
@@ -33,7 +36,8 @@ class Stage:
         parents: Keys of the stages whose results it reads.
         version: Version of the kind's code.
         inputs: What it reads from outside the store, by role: "model", "data".
-        execution: Device type and threads: they can change a number, so they are in the key.
+        execution: Device type, threads and the kernel that decodes: they can change a number, so
+            they are in the key.
         after: Keys of stages that must have succeeded although their result is not read.
         runtime: Settings that change no number, such as how often to checkpoint; outside the key.
     """

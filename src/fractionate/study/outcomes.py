@@ -9,6 +9,7 @@ from typing import Any
 from fractionate.records import (
     CellResult,
     EvalRecord,
+    RlvrRecord,
     StepRecord,
     WeightRecord,
     read_jsonl,
@@ -20,7 +21,7 @@ from fractionate.study.store import Store, StoreError
 from fractionate.study.workspace import hash_of
 
 STEPS, ITEMS, WEIGHTS, SUMMARY = "steps.jsonl", "items.jsonl", "weights.json", "summary.json"
-EXAMPLES = "examples.json"
+EXAMPLES, UPDATES = "examples.json", "rlvr.jsonl"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def read_outcomes(plan: Plan, store: Store) -> Outcomes:
     missing: list[str] = []
     for cell in plan.cells:
         stages = plan.cell_stages[cell.name]
-        needed = (stages.training, *stages.evaluations.values())
+        needed = (stages.training, *stages.evaluations.values(), *_follow_up(stages))
         if all(store.is_done(key) for key in needed):
             cells.append(_cell_result(cell, stages, plan, store))
         else:
@@ -90,7 +91,30 @@ def _cell_result(cell: Cell, stages: CellStages, plan: Plan, store: Store) -> Ce
         seconds=_seconds(store.path(stages.training)),
         flops=own,
         shared_flops=shared,
+        rlvr=_updates(stages, store),
+        rlvr_evaluations=_held_out(stages, store),
     )
+
+
+def _follow_up(stages: CellStages) -> tuple[str, ...]:
+    """Keys of the stages of a cell's RLVR."""
+    return () if stages.rlvr is None else (stages.rlvr, *stages.rlvr_evaluations.values())
+
+
+def _updates(stages: CellStages, store: Store) -> tuple[RlvrRecord, ...]:
+    if stages.rlvr is None:
+        return ()
+    return tuple(read_jsonl(whole(store, stages.rlvr, UPDATES), RlvrRecord))
+
+
+def _held_out(stages: CellStages, store: Store) -> dict[int, tuple[EvalRecord, ...]]:
+    if stages.rlvr is None:
+        return {}
+    last = int(_json(whole(store, stages.rlvr, SUMMARY))["steps"])
+    return {
+        last if step == "last" else int(step): _items(store, key)
+        for step, key in stages.rlvr_evaluations.items()
+    }
 
 
 def _flops(
@@ -161,8 +185,9 @@ def _seconds(folder: Path) -> float | None:
 
 
 def _provenance(plan: Plan, store: Store) -> dict[str, Any]:
-    """Versions and commits behind the results, each once, and the total time."""
+    """Versions and commits behind the results, each once, when they were made, the total time."""
     seen: list[dict[str, Any]] = []
+    finished: list[str] = []
     seconds = 0.0
     for stage in plan.stages:
         path = store.folder(stage) / "provenance.json"
@@ -170,7 +195,9 @@ def _provenance(plan: Plan, store: Store) -> dict[str, Any]:
             continue
         known = _json(path)
         seconds += float(known["seconds"])
+        finished.append(str(known["finished"]))
         entry = {name: known[name] for name in ("commit", "packages", "python")}
         if entry not in seen:
             seen.append(entry)
-    return {"runs": seen, "seconds": round(seconds, 1)}
+    when = {"first": min(finished), "last": max(finished)} if finished else {}
+    return {"runs": seen, "finished": when, "seconds": round(seconds, 1)}

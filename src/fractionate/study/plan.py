@@ -6,18 +6,29 @@ files and of the device type, so the same study always has the same keys.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fractionate.config import Study, StudyFileError, resolve
+from fractionate.config import Adaptation, Rlvr, Study, StudyFileError, TeacherTraining
 from fractionate.study import describe, reads
 from fractionate.study.cells import Cell, Confound, confounds, expand
 from fractionate.study.cost import PlanCost, estimate
+from fractionate.study.declared import check_hypotheses, check_rates
 from fractionate.study.dimensions import Dimensions, dimensions_of, require_weights
-from fractionate.study.identity import Source, data_input, student_input, teacher_input
+from fractionate.study.follow_up import check_cells, goes_on
+from fractionate.study.hardware import fallback_note, settled
+from fractionate.study.identity import (
+    Source,
+    benchmark_inputs,
+    data_inputs,
+    student_input,
+    teacher_input,
+)
+from fractionate.study.kernels import settled_kernel
 from fractionate.study.keys import Draft, Stage, digest
 from fractionate.study.store import Store
+from fractionate.study.student_bases import StudentBase, base_name, student_base_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class CellStages:
         corpus: The teacher completions it trains on, if they are cached.
         base_evaluation: The untrained student, if step 0 is evaluated.
         evaluations: Its evaluations by step; the last step is "last".
+        rlvr: The reinforcement learning that goes on from it, if any.
+        rlvr_evaluations: The evaluations of that, by update.
     """
 
     cell: Cell
@@ -39,6 +52,8 @@ class CellStages:
     corpus: str | None
     base_evaluation: str | None
     evaluations: Mapping[reads.At, str]
+    rlvr: str | None = None
+    rlvr_evaluations: Mapping[reads.At, str] = field(default_factory=dict[reads.At, str])
 
 
 @dataclass(frozen=True)
@@ -119,9 +134,12 @@ def make_plan(study: Study, *, device: str = "cpu", threads: int = 1) -> Plan:
         StudyFileError: A level, a hypothesis or an input is impossible; names the field.
     """
     cells = expand(study)
-    _check_hypotheses(study, cells)
-    _check_rates(study, cells)
-    builder = _Builder(study, {"device": device, "threads": threads})
+    check_hypotheses(study, cells)
+    check_rates(study, cells)
+    check_cells(study, cells)
+    sources = [student_input(study, cells[0].base).location, teacher_input(study).location]
+    kernel = settled_kernel(study.rollout_kernel, sources, device=device, threads=threads)
+    builder = _Builder(study, {"device": device, "threads": threads, "kernel": kernel})
     planned = builder.build(cells)
     stages = builder.ordered()
     hypotheses = digest(
@@ -150,41 +168,43 @@ class _Builder:
         self._study = study
         self._execution = execution
         self._stages: dict[str, Stage] = {}
-        data = data_input(study)
-        self._data: dict[str, Source] = {"data": data} if data is not None else {}
-        self._students: dict[int, dict[str, Any]] = {}
+        self._data = data_inputs(study)
+        self._students: dict[StudentBase, dict[str, Any]] = {}
         self._teacher: dict[str, Any] = {}
         self.notes: list[str] = []
+        for name, source in {s.location: (name, s) for name, s in self._data.items()}.values():
+            self._pinned(source, f"task.{name.partition('.')[2]}.revision")
 
     def build(self, cells: Sequence[Cell]) -> tuple[CellStages, ...]:
         study = self._study
-        bases = {cell.base: "" for cell in cells}
-        for base in sorted(bases):
-            source = self._pinned(student_input(study, base), "models.student_revision")
+        bases: dict[StudentBase, str] = {}
+        for base, owner in sorted({student_base_of(c): c for c in cells}.items()):
+            source = self._pinned(student_input(owner.study, owner.base), "models.student_revision")
             _sizes(source, _field_of(study, "student"))
             self._students[base] = where(source, "float32")
             bases[base] = self._add(
                 "student_base",
-                f"student base {base}",
+                base_name(base),
                 reads.student_base(study),
                 model=source,
                 runtime={"student": self._students[base]},
             )
         source = self._pinned(teacher_input(study), "models.teacher_revision")
         self._teacher = where(source, reads.teacher(study)["teacher_dtype"])
+        loaded = {"teacher": self._teacher}
         teacher = self._add(
-            "teacher",
-            "teacher",
-            reads.teacher(study),
-            model=source,
-            runtime={"teacher": self._teacher},
+            "teacher", "teacher", reads.teacher(study), model=source, runtime=loaded
         )
         self._dimensions = _sizes(source, _field_of(study, "teacher"))
+        for i, stage in enumerate(study.teacher_training):
+            teacher = self._teacher_training(i, stage, teacher)
+        settings = self._rlvr_settings()
         preflight = self._add(
             "preflight",
             "preflight",
-            reads.preflight(study, cells),
+            reads.preflight(study, cells, settings),
             (*bases.values(), teacher),
+            inputs={**self._data, **self._rewarded_data("rlvr")},
             runtime={"student": self._students[min(bases)], "teacher": self._teacher},
         )
         if reads.measures_anything(study):
@@ -196,11 +216,16 @@ class _Builder:
                 after=(preflight,),
                 runtime={"teacher": self._teacher},
             )
-        return tuple(self._cell(cell, bases[cell.base], teacher, preflight) for cell in cells)
+        planned = (
+            self._cell(cell, bases[student_base_of(cell)], teacher, preflight) for cell in cells
+        )
+        return tuple(
+            stages if settings is None else self._rlvr(stages, settings) for stages in planned
+        )
 
     def ordered(self) -> tuple[Stage, ...]:
         """Shared stages first, then every cell followed by its evaluations."""
-        own = ("cell", "cell_evaluation")
+        own = ("cell", "cell_evaluation", "rlvr", "rlvr_evaluation")
         stages = list(self._stages.values())
         return (
             *(stage for stage in stages if stage.kind not in own),
@@ -209,7 +234,8 @@ class _Builder:
 
     def _cell(self, cell: Cell, base: str, teacher: str, preflight: str) -> CellStages:
         study, after = cell.study, (preflight,)
-        models = {"student": self._students[cell.base], "teacher": self._teacher}
+        own = student_base_of(cell)
+        models = {"student": self._students[own], "teacher": self._teacher}
         corpus = None
         if reads.reads_corpus(study):
             config = reads.corpus(study, cell.seed, self._dimensions)
@@ -224,8 +250,8 @@ class _Builder:
             )
         base_evaluation = None
         if 0 in study.evaluate.at:
-            parents = (base, teacher) if reads.base_evaluation_reads_teacher(study) else (base,)
-            name = f"evaluation of student base {cell.base}"
+            parents = (base, teacher) if reads.evaluation_reads_teacher(study, 0) else (base,)
+            name = f"evaluation of {base_name(own)}"
             config = reads.base_evaluation(study)
             base_evaluation = self._add(
                 "base_evaluation", name, config, parents, after=after, runtime=models
@@ -238,19 +264,83 @@ class _Builder:
             after=after,
             runtime={"every": study.checkpoints.every, **models},
         )
-        drift = study.evaluate.drift
-        read = (base, teacher) if drift is not None and drift.to_teacher else (base,)
+        read: dict[reads.At, tuple[str, ...]] = {
+            step: (base, teacher) if reads.evaluation_reads_teacher(study, step) else (base,)
+            for step in reads.evaluated_steps(study)
+        }
         evaluations: dict[reads.At, str] = {
             step: self._add(
                 "cell_evaluation",
                 f"evaluation at step {step}: {cell.name}",
                 reads.cell_evaluation(study, step),
-                (training, *read),
+                (training, *parents),
                 runtime=models,
             )
-            for step in reads.evaluated_steps(study)
+            for step, parents in read.items()
         }
         return CellStages(cell, training, base, corpus, base_evaluation, evaluations)
+
+    def _teacher_training(self, index: int, stage: TeacherTraining, teacher: str) -> str:
+        """The teacher after one more stage of its training."""
+        resolved = self._settled(stage.adaptation, f"teacher_training[{index}]")
+        settings = stage.model_copy(update={"adaptation": resolved})
+        return self._add(
+            "teacher_training",
+            f"teacher after {stage.kind}",
+            reads.teacher_training(self._study, settings),
+            (teacher,),
+            runtime={"every": stage.checkpoint_every, "teacher": self._teacher},
+        )
+
+    def _rlvr_settings(self) -> Rlvr | None:
+        """The study's RLVR, resolved."""
+        settings = self._study.rlvr
+        if settings is None:
+            return None
+        adaptation = self._settled(settings.adaptation, "rlvr")
+        return settings.model_copy(update={"adaptation": adaptation})
+
+    def _rewarded_data(self, role: str) -> dict[str, Source]:
+        """The data file of the RLVR's task, if it has one."""
+        settings = self._study.rlvr
+        if settings is None:
+            return {}
+        return data_inputs(reads.rewarded(self._study, settings), role=role, field="rlvr.task")
+
+    def _settled(self, adaptation: Adaptation, name: str) -> Adaptation:
+        resolved = settled(adaptation, device=str(self._execution["device"]), field=name)
+        note = fallback_note(adaptation, resolved, field=name)
+        if note is not None:
+            self.notes.append(note)
+        return resolved
+
+    def _rlvr(self, stages: CellStages, settings: Rlvr) -> CellStages:
+        """RLVR from a cell's last step, and its held-out evaluations."""
+        cell = stages.cell
+        if not goes_on(cell, settings):
+            return stages
+        inputs = self._rewarded_data("data")
+        models = {"student": self._students[student_base_of(cell)]}
+        training = self._add(
+            "rlvr",
+            f"RLVR: {cell.name}",
+            reads.rlvr(cell.study, settings),
+            (stages.training, stages.base),
+            inputs=inputs,
+            runtime={"every": settings.checkpoint_every, **models},
+        )
+        evaluations: dict[reads.At, str] = {
+            step: self._add(
+                "rlvr_evaluation",
+                f"evaluation after {step} updates of RLVR: {cell.name}",
+                reads.rlvr_evaluation(cell.study, settings, step),
+                (stages.training if step == 0 else training, stages.base),
+                inputs=inputs,
+                runtime=models,
+            )
+            for step in reads.rlvr_evaluated_steps(settings)
+        }
+        return replace(stages, rlvr=training, rlvr_evaluations=evaluations)
 
     def _add(  # noqa: PLR0913 - a stage has that many independent parts
         self,
@@ -260,10 +350,13 @@ class _Builder:
         parents: tuple[str, ...] = (),
         *,
         model: Source | None = None,
+        inputs: Mapping[str, Source] | None = None,
         after: tuple[str, ...] = (),
         runtime: Mapping[str, Any],
     ) -> str:
-        inputs = {"model": model} if model is not None else self._data
+        if inputs is None:
+            inputs = {"model": model} if model is not None else self._data
+        inputs = {**inputs, **benchmark_inputs(self._study, kind)}
         stage = Draft(kind, name, config, parents, self._execution, inputs, after, runtime).stage()
         self._stages.setdefault(stage.key, stage)
         return stage.key
@@ -305,39 +398,3 @@ def where(source: Source, dtype: str) -> dict[str, Any]:
         "revision": source.identity.get("revision"),
         "dtype": dtype,
     }
-
-
-# ---------------------------------------------------------------- declared before the run
-
-
-def _check_hypotheses(study: Study, cells: Sequence[Cell]) -> None:
-    for i, hypothesis in enumerate(study.hypotheses):
-        path = resolve(hypothesis.factor)
-        labels = sorted({cell.factors[path] for cell in cells})
-        for role, label in (("treatment", hypothesis.treatment), ("control", hypothesis.control)):
-            if label not in labels:
-                raise StudyFileError(
-                    f"hypotheses[{i}].{role}: '{label}' is no level of {path}. "
-                    f"Its levels: {', '.join(labels)}"
-                )
-        if hypothesis.treatment == hypothesis.control:
-            raise StudyFileError(
-                f"hypotheses[{i}]: treatment and control are both '{hypothesis.control}'. "
-                f"Name two levels of {path}: {', '.join(labels)}"
-            )
-
-
-def _check_rates(study: Study, cells: Sequence[Cell]) -> None:
-    if study.rates is None:
-        return
-    rates = sorted({cell.study.optimizer.lr for cell in cells})
-    for name, rate in (("low", study.rates.low), ("high", study.rates.high)):
-        if rate not in rates:
-            listed = ", ".join(f"{value:g}" for value in rates)
-            raise StudyFileError(
-                f"rates.{name}: no cell has optimizer.lr {rate:g}. Rates of the cells: {listed}"
-            )
-    if study.rates.low > study.rates.high:
-        raise StudyFileError(
-            f"rates.low {study.rates.low:g} is above rates.high {study.rates.high:g}. Swap them"
-        )

@@ -7,7 +7,15 @@ ignores the evaluation. Values are plain (JSON), defaults included.
 from collections.abc import Sequence, Set
 from typing import Any, Literal
 
-from fractionate.config import Config, Study
+from fractionate.config import (
+    Config,
+    Evaluate,
+    Harness,
+    Lengths,
+    Rlvr,
+    Study,
+    TeacherTraining,
+)
 from fractionate.config.vary import Plain
 from fractionate.study.cells import Cell
 from fractionate.study.dimensions import Dimensions
@@ -22,8 +30,12 @@ def _plain(config: Config | None, *, exclude: Set[str] = frozenset()) -> Plain:
 
 
 def _task(study: Study) -> dict[str, Any]:
-    """The task; a data file counts by its content, which is an input, and not by its path."""
-    return _plain(study.task, exclude={"path"})
+    """The task; local data counts by its content, which is an input, and not by its path."""
+    plain = _plain(study.task, exclude={"path"})
+    for field in ("source", "test_source", "exclude"):
+        for source in plain.get(field, ()):
+            del source["path"]
+    return plain
 
 
 def _text(study: Study) -> dict[str, Any]:
@@ -37,7 +49,8 @@ def _text(study: Study) -> dict[str, Any]:
 
 
 def _teacher_view(study: Study) -> dict[str, Any]:
-    context = study.models.teacher_context if study.models is not None else None
+    pair = study.models or study.world
+    context = pair.teacher_context if pair is not None else None
     return {"teacher_context": _plain(context)}
 
 
@@ -70,8 +83,8 @@ def teacher(study: Study) -> dict[str, Any]:
     return {**_text(study), "teacher_dtype": dtype}
 
 
-def preflight(study: Study, cells: Sequence[Cell]) -> dict[str, Any]:
-    """One small step of every distinct method and precision of the study."""
+def preflight(study: Study, cells: Sequence[Cell], settings: Rlvr | None) -> dict[str, Any]:
+    """One small step of every distinct method and precision of the study, and of its RLVR."""
     methods = _distinct([_plain(cell.study.method) for cell in cells])
     optimizers = _distinct([_plain(cell.study.optimizer, exclude={"lr"}) for cell in cells])
     return {
@@ -85,6 +98,7 @@ def preflight(study: Study, cells: Sequence[Cell]) -> dict[str, Any]:
         "budget": _plain(study.budget),
         "prompt_order": study.prompt_order,
         "evaluate": _measures(study),
+        **({} if settings is None else {"rlvr": rlvr(study, settings)}),
     }
 
 
@@ -98,17 +112,31 @@ def _measures(study: Study) -> dict[str, Any]:
     return {
         "accuracy": _plain(evaluate.accuracy),
         "coverage": _plain(evaluate.coverage),
-        "forgetting": evaluate.forgetting,
-        "skill_items": evaluate.skill_items if evaluate.forgetting else None,
+        "forgetting": _forgetting(evaluate),
+        "skill_items": evaluate.skill_items if evaluate.forgetting == "skills" else None,
         "harder": _plain(evaluate.harder),
+        "style": _plain(evaluate.style),
         "seed": evaluate.seed,
     }
+
+
+def _forgetting(evaluate: Evaluate) -> Plain:
+    """Task files of one's own count by their content, which is an input, and not by their path."""
+    if isinstance(evaluate.forgetting, Harness):
+        return _plain(evaluate.forgetting, exclude={"include"})
+    return evaluate.forgetting
 
 
 def measures_anything(study: Study) -> bool:
     """Whether a model is measured at all."""
     evaluate = study.evaluate
-    parts = (evaluate.accuracy, evaluate.coverage, evaluate.forgetting, evaluate.harder)
+    parts = (
+        evaluate.accuracy,
+        evaluate.coverage,
+        evaluate.forgetting,
+        evaluate.harder,
+        evaluate.style,
+    )
     return any(part is not None for part in parts)
 
 
@@ -138,19 +166,38 @@ def _drift(study: Study) -> dict[str, Any]:
     }
 
 
+def _beside_teacher(study: Study, step: At) -> dict[str, Any]:
+    """Measurements in which the teacher takes part besides the drift; empty without one."""
+    evaluate, found = study.evaluate, dict[str, Any]()
+    gradients, more = evaluate.gradients, dict[str, Any]()
+    if gradients is not None and (gradients.at is None or _asked_at(study, gradients.at, step)):
+        length = gradients.max_new_tokens or study.lengths.completion
+        found["gradients"] = {**_plain(gradients, exclude={"at"}), "max_new_tokens": length}
+        more = {"method_temperature": _plain(study.method.temperature)}
+    if evaluate.resampling is not None:
+        found["resampling"] = _plain(evaluate.resampling)
+    if not found:
+        return {}
+    return {**_teacher_view(study), **_vocabulary(study), **more, "beside": found}
+
+
+def _asked_at(study: Study, at: Sequence[At], step: At) -> bool:
+    return step in at or (step == "last" and any(_is_last(study, asked) for asked in at))
+
+
+def evaluation_reads_teacher(study: Study, step: At) -> bool:
+    """Whether a student is compared with the teacher at a step."""
+    return _drifts_to_teacher(study) or bool(_beside_teacher(study, step))
+
+
 def base_evaluation(study: Study) -> dict[str, Any]:
     """The untrained student, in the precision in which cells train it."""
     drift = _drift(study) if _drifts_to_teacher(study) else {"drift": None}
-    return {**_evaluation(study), **_precision(study), **drift}
+    return {**_evaluation(study), **_precision(study), **drift, **_beside_teacher(study, 0)}
 
 
 def _drifts_to_teacher(study: Study) -> bool:
     return study.evaluate.drift is not None and study.evaluate.drift.to_teacher
-
-
-def base_evaluation_reads_teacher(study: Study) -> bool:
-    """Whether the untrained student is compared with the teacher."""
-    return _drifts_to_teacher(study)
 
 
 def teacher_evaluation(study: Study) -> dict[str, Any]:
@@ -241,9 +288,59 @@ def cell_evaluation(study: Study, step: At) -> dict[str, Any]:
         **_evaluation(study),
         **_precision(study),
         **_drift(study),
+        **_beside_teacher(study, step),
         "step": step,
         "seed": study.seeds[0],
         "sparsity": _plain(sparsity),
         "optimizer": _plain(study.optimizer) if sparsity is not None else None,
         "budget": _plain(study.budget) if sparsity is not None else None,
     }
+
+
+# ---------------------------------------------------------------- training by other means
+
+
+def teacher_training(study: Study, stage: TeacherTraining) -> dict[str, Any]:
+    """One stage of the teacher's training, resolved: its adaptation holds no "auto"."""
+    return {
+        **teacher(study),
+        "task": _task(study),
+        "training": _plain(stage, exclude={"checkpoint_every"}),
+    }
+
+
+def rewarded(study: Study, settings: Rlvr) -> Study:
+    """A study as its RLVR sees it: its own task, lengths and measurements."""
+    measures = settings.evaluate.model_dump(exclude={"at"})
+    lengths = Lengths(
+        prompt=settings.prompt, completion=settings.completion, evaluation=settings.completion
+    )
+    return study.model_copy(
+        update={
+            "task": settings.task,
+            "lengths": lengths,
+            "evaluate": Evaluate(at=(), sparsity=None, **measures),
+        }
+    )
+
+
+def rlvr(study: Study, settings: Rlvr) -> dict[str, Any]:
+    """RLVR from one distilled student; `settings` is resolved."""
+    return {
+        **_text(study),
+        "task": _task(rewarded(study, settings)),
+        "rlvr": _plain(settings, exclude={"task", "cells", "evaluate", "checkpoint_every"}),
+        "keep": [*(s for s in rlvr_evaluated_steps(settings) if s not in (0, "last")), "last"],
+    }
+
+
+def rlvr_evaluated_steps(settings: Rlvr) -> tuple[At, ...]:
+    """Updates after which a policy is evaluated, each once, in order, the last one as "last"."""
+    at = settings.evaluate.at
+    inner = sorted({step for step in at if step not in ("last", settings.steps)}, key=int)
+    return (*inner, "last") if len(inner) < len(set(at)) else tuple(inner)
+
+
+def rlvr_evaluation(study: Study, settings: Rlvr, step: At) -> dict[str, Any]:
+    """Held-out evaluation of a policy on its own task."""
+    return {**_evaluation(rewarded(study, settings)), **_precision(study), "step": step}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fractionate.study.keys import Stage
 
-_OWN = frozenset({"cell", "cell_evaluation"})
+_OWN = frozenset({"cell", "cell_evaluation", "rlvr", "rlvr_evaluation"})
 
 
 @dataclass(frozen=True)

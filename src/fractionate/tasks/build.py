@@ -1,16 +1,21 @@
 """From the configuration of a task to the task itself."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
-from fractionate.config import CountdownTask, Harder, SandboxWorld, TableTask
+from fractionate.config import CountdownTask, Harder, SandboxWorld, Study, resolve
 from fractionate.config import Task as TaskConfig
+from fractionate.config.sizes import check_harder, check_step
 from fractionate.rng import derive_seed
 from fractionate.tasks.base import Task
 from fractionate.tasks.countdown import V16, Countdown
+from fractionate.tasks.gsm8k import gsm8k_task
+from fractionate.tasks.math import math_task
+from fractionate.tasks.medreason import medreason_task
 from fractionate.tasks.sandbox.countdown import SandboxCountdown
 from fractionate.tasks.sandbox.skills import SKILLS, SandboxSkill
-from fractionate.tasks.table import Table
+from fractionate.tasks.science import science_task
+from fractionate.tasks.table import table_task
 
 
 def build_task(task: TaskConfig, world: SandboxWorld | None) -> Task:
@@ -40,16 +45,9 @@ def build_harder(harder: Harder, task: TaskConfig, world: SandboxWorld | None) -
     """
     if world is not None:
         return SandboxCountdown(harder.operands)
+    check_harder(task, harder.operands)
     if task.kind != "countdown":
-        raise ValueError(
-            f"evaluate.harder is a harder Countdown, but task.kind is '{task.kind}'. "
-            "Set evaluate.harder: null"
-        )
-    if harder.operands <= task.operands:
-        raise ValueError(
-            f"evaluate.harder.operands {harder.operands} is not above task.operands "
-            f"{task.operands}, so its problems could be trained on. Raise it"
-        )
+        raise TypeError(f"a '{task.kind}' task has no harder version, and that was checked")
     return Countdown(
         operands=harder.operands,
         numbers=harder.numbers or task.numbers or V16,
@@ -63,6 +61,33 @@ def build_harder(harder: Harder, task: TaskConfig, world: SandboxWorld | None) -
         seed=derive_seed(task.data_seed, "harder"),
         name="countdown-harder",
     )
+
+
+def check_rows(task: Task, study: Study) -> None:
+    """Refuse data that holds too little for a study.
+
+    Args:
+        task: The task of the study, with its data.
+        study: The study.
+
+    Raises:
+        ValueError: Fewer problems than a step takes, or a demonstration is wanted and a row has
+            none; names the field and the mend.
+    """
+    problems = task.problems("train")
+    paths = {resolve(factor): levels for factor, levels in study.vary.items()}
+    largest = [level for level in paths.get("budget.prompts_per_step", ()) if _is_count(level)]
+    check_step(len(problems), max([study.budget.prompts_per_step, *largest]))
+    levels = (level for level in paths.get("method.rollout", ()) if isinstance(level, Mapping))
+    kinds = {study.method.rollout.kind, *(str(level.get("kind")) for level in levels)}
+    context = study.models.teacher_context if study.models is not None else None
+    if "dataset" in kinds or (context is not None and context.demonstration):
+        for problem in problems:
+            task.demonstration(problem, seed=0)
+
+
+def _is_count(level: object) -> TypeGuard[int]:
+    return isinstance(level, int) and not isinstance(level, bool)
 
 
 def build_skills(world: SandboxWorld) -> tuple[Task, ...]:  # noqa: ARG001 - one set of skills so far
@@ -85,8 +110,11 @@ def _countdown(task: CountdownTask) -> Task:
     )
 
 
-def _table(task: TableTask) -> Task:
-    return Table(task)
-
-
-_BUILDERS: Mapping[str, Callable[[Any], Task]] = {"countdown": _countdown, "table": _table}
+_BUILDERS: Mapping[str, Callable[[Any], Task]] = {
+    "countdown": _countdown,
+    "science": science_task,
+    "medreason": medreason_task,
+    "math": math_task,
+    "gsm8k": gsm8k_task,
+    "table": table_task,
+}

@@ -8,6 +8,8 @@ Numbers. The span must hold exactly one distinct number, else there is no answer
 earlier number is never guessed at. Currency signs, units, percent signs and text around it do not
 matter; `1,234.50`, `-3`, `2e3`, `3/4` and `\frac{3}{4}` are numbers. They are compared exactly, as
 fractions.
+
+Mathematics ("math") is found and compared by rules of its own: `fractionate.tasks.math_answers`.
 """
 
 import re
@@ -15,19 +17,19 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Literal
 
-from fractionate.tasks.answers import extract_answer
+from fractionate.tasks.answers import extract_answer, last_boxed, outside_thought
 from fractionate.tasks.base import Grade
+from fractionate.tasks.math_answers import gold_fault as math_fault
+from fractionate.tasks.math_answers import grade_math
 from fractionate.tasks.multiple_choice import extract_choice
 
-Rule = Literal["exact", "number", "choice", "none"]
+Rule = Literal["exact", "number", "choice", "math", "none"]
 
 UNSCORED = Grade(correct=False, reason="unscored", answered=True)
 """The verdict of the rule "none": it is no verdict, and counts neither as right nor as wrong."""
 
 _LETTERS = 26
 _LONGEST = 400  # characters of a number; Python refuses to read integers of thousands of digits
-_THINK, _THINK_END = "<think>", "</think>"
-_BOXED = re.compile(r"\\boxed\s*\{")
 _UNSIGNED = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
 _NUMBER = re.compile(
     rf"(?<![A-Za-z0-9.])(?P<sign>(?<![\w)])[-+])?(?P<top>{_UNSIGNED})"
@@ -38,11 +40,11 @@ _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([^{}]*?)\s*\}\s*\{\s*([^{}]*?)\s*\}
 
 
 def grade(rule: Rule, completion: str, gold: str) -> Grade:
-    """Judge a completion against the gold answer by one of the four rules; never raises on text.
+    """Judge a completion against the gold answer by one of the rules; never raises on text.
 
     Args:
         rule: "exact" compares text (white space collapsed), "number" compares numbers, "choice"
-            letters; "none" gives no verdict.
+            letters, "math" what is boxed; "none" gives no verdict.
         completion: The text of a completion.
         gold: The gold answer, one that `gold_fault` has nothing against.
 
@@ -61,7 +63,7 @@ def gold_fault(rule: Rule, gold: str) -> str | None:
         return "holds no single number"
     if rule == "choice" and _choice(gold) is None:
         return "is no single letter"
-    return None
+    return math_fault(gold) if rule == "math" else None
 
 
 def _exact(completion: str, gold: str) -> Grade:
@@ -90,6 +92,7 @@ _RULES: Mapping[Rule, Callable[[str, str], Grade]] = {
     "exact": _exact,
     "number": _number,
     "choice": _letter,
+    "math": grade_math,
     "none": _unscored,
 }
 
@@ -104,31 +107,15 @@ def _verdict(given: str | None, right: str) -> Grade:
 
 def _span(text: str, *, numeric: bool) -> str | None:
     """The part of a text that is its answer, by the order in the module's header."""
-    _, closed, visible = text.rpartition(_THINK_END)
-    before, opened, _ = visible.partition(_THINK)
-    if opened and not closed:
+    before = outside_thought(text)
+    if before is None:
         return None
     block = extract_answer(text)
-    boxed = _last_boxed(before) if block is None else None
+    boxed = last_boxed(before) if block is None else None
     if block is not None or boxed is not None:
         return block if boxed is None else boxed
     _, marked, tail = before.rpartition("####")
     return tail.partition("\n")[0] if numeric and marked else before
-
-
-def _last_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{}` whose braces close, in one pass."""
-    starts = {match.end() for match in _BOXED.finditer(text)}
-    opened: list[int] = []
-    last: tuple[int, int] | None = None
-    for index, letter in enumerate(text if starts else ""):
-        if letter == "{":
-            opened.append(index + 1)
-        elif letter == "}" and opened:
-            start = opened.pop()
-            if start in starts and (last is None or start > last[0]):
-                last = (start, index)
-    return text[slice(*last)] if last else None
 
 
 def _choice(text: str) -> str | None:

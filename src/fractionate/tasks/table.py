@@ -1,136 +1,118 @@
-"""A file of your own as a task: one problem a row, with or without a gold answer."""
+"""Data of your own as a task: one problem a row, with or without a gold answer."""
 
-import hashlib
 import json
+import string
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import Any
 
-from fractionate.config import TableTask
-from fractionate.rng import derive_seed
+from fractionate.config.task import TableTask, template_columns
 from fractionate.tasks import grading
-from fractionate.tasks.base import Grade, Problem, Split
-from fractionate.tasks.table_files import Row, TableError, read_rows
+from fractionate.tasks.base import Problem
+from fractionate.tasks.collection import Collection, Layout, Where, content_key
+from fractionate.tasks.math_answers import check_installed
+
+_Messages = Sequence[Mapping[str, str]]
 
 
-@final
-class Table:
-    """Problems from a JSONL, CSV or Parquet file.
+def table_task(config: TableTask) -> Collection:
+    """Problems from a file, a folder or a dataset on the hub, by the columns that `config` names.
 
-    The split of a row is decided by a seeded hash of its key, so neither the order of the file nor
-    rows added later for training move a row between the reported split and the others, except at
-    their edge. How answers are found and compared: `fractionate.tasks.grading`.
-
-    Attributes:
-        name: The file's name without its ending.
+    How answers are found and compared: `fractionate.tasks.grading`.
 
     Raises:
-        TableError: The file or a row cannot be used; names the field of the task, the row, and the
+        TableError: The data or a row cannot be used; names the field of the task, the row, and the
             mend.
     """
+    if config.grade == "math":
+        check_installed("task.grade 'math'")
+    first = next(iter(config.inputs.values()))
+    name = first.path.stem if first.path is not None else str(first.hub).rpartition("/")[2]
+    layout = Layout(
+        name=name,
+        read=lambda where: _problem(config, where),
+        grade=lambda problem, completion: grading.grade(
+            config.grade, completion, str(problem.reference["answer"])
+        ),
+        duplicates=config.duplicates,
+        no_demonstrations=_no_demonstrations(config),
+    )
+    return Collection(config, layout)
 
-    def __init__(self, config: TableTask) -> None:
-        self.name = config.path.stem
-        self._config = config
-        rows = read_rows(config.path)
-        _check_columns(config, rows)
-        problems = _unique([(row, _problem(config, row)) for row in rows])
-        _check_size(config, len(problems))
-        problems.sort(key=lambda problem: derive_seed(config.split_seed, "table", problem.key))
-        held_out = config.test + config.selection
-        self._splits: Mapping[Split, Sequence[Problem]] = {
-            "test": problems[: config.test],
-            "selection": problems[config.test : held_out],
-            "train": problems[held_out:],
-        }
 
-    def problems(self, split: Split, n: int | None = None) -> Sequence[Problem]:
-        """The first `n` problems of a split in its fixed order; None: all of them.
+def _no_demonstrations(config: TableTask) -> str:
+    if config.completion is None and config.messages is not None:
+        return (
+            f"task.messages: the chat in '{config.messages}' does not end with an assistant turn, "
+            "so there is no demonstration. Add the turn, or name a column in task.completion"
+        )
+    return (
+        "task.completion names no column, so the table has no demonstrations. Name the column that "
+        "holds them"
+    )
 
-        Raises:
-            ValueError: The split holds fewer than `n` problems.
-        """
-        items = self._splits[split]
-        if n is not None and not 0 <= n <= len(items):
-            mend = "add rows" if split == "train" else f"change task.{split}"
-            raise ValueError(f"{self.name}: {split} holds {len(items)} problems, not {n}: {mend}")
-        return items[:n]
 
-    def grade(self, problem: Problem, completion: str) -> Grade:
-        """Judge the text of a completion by the task's rule; never raises on text."""
-        return grading.grade(self._config.grade, completion, problem.reference["answer"])
+# ---------------------------------------------------------------- one row
 
-    def demonstration(self, problem: Problem, *, seed: int) -> str:  # noqa: ARG002 - the file has one
-        """The completion of the row.
 
-        Raises:
-            TableError: The task names no column with completions.
-        """
-        if self._config.completion is None:
-            raise TableError(
-                "task.completion names no column, so the table has no demonstrations. "
-                "Name the column that holds them"
+def _problem(config: TableTask, where: Where) -> Problem:
+    prompt, last = _prompt(config, where)
+    if config.completion is not None:
+        if last is not None:
+            raise where.fault(
+                str(config.messages),
+                "ends with an assistant turn, which is the demonstration; remove task.completion, "
+                "or drop the turn",
+                field="task.messages",
             )
-        return str(problem.reference["completion"])
-
-
-def _check_columns(config: TableTask, rows: Sequence[Row]) -> None:
-    fields = ("prompt", "messages", "completion", "answer", "key")
-    named = {field: getattr(config, field) for field in fields if getattr(config, field)}
-    for row in rows:
-        for field, column in named.items():
-            if column not in row.values:
-                there = ", ".join(sorted(row.values)) or "none"
-                raise TableError(
-                    f"task.{field}: {config.path}, {row.place} has no column '{column}'. "
-                    f"Columns there: {there}"
-                )
-
-
-def _check_size(config: TableTask, rows: int) -> None:
-    needed = config.test + config.selection + 1
-    if rows < needed:
-        raise TableError(
-            f"task.path: {config.path} holds {rows} rows, but task.test {config.test} and "
-            f"task.selection {config.selection} leave none to train on below {needed}. Lower "
-            "task.test or task.selection, or add rows"
-        )
-
-
-def _problem(config: TableTask, row: Row) -> Problem:
-    messages = _messages(config, row)
-    reference = {
-        "answer": _answer(config, row),
-        "completion": _text(config, row, "completion") if config.completion else None,
-    }
+        last = _completion(config.completion, where)
+    system = [{"role": "system", "content": config.system}] if config.system else []
+    reference = {"answer": _answer(config, where), "completion": last}
     if config.key is not None:
-        return Problem(_scalar(config, row, "key"), messages, reference)
-    own = messages[1:] if config.system else messages  # a system turn of the study is no identity
-    spelled = json.dumps([dict(message) for message in own], sort_keys=True)
-    return Problem(hashlib.sha256(spelled.encode()).hexdigest()[:16], messages, reference)
+        key = _scalar(config.key, where, "task.key")
+    else:  # a system turn of the study is no identity
+        key = content_key([dict(turn) for turn in prompt])
+    return Problem(key, (*system, *prompt), reference)
 
 
-def _messages(config: TableTask, row: Row) -> tuple[Mapping[str, str], ...]:
-    if config.messages is None:
-        system = [{"role": "system", "content": config.system}] if config.system else []
-        return (*system, {"role": "user", "content": _text(config, row, "prompt")})
-    if config.system:
-        raise TableError(
-            "task.system stands before task.prompt; with task.messages put the system turn into "
-            "the messages, and remove task.system"
-        )
-    given = row.values[config.messages]
-    if isinstance(given, str):
+def _prompt(config: TableTask, where: Where) -> tuple[_Messages, str | None]:
+    """The prompt without the study's system turn, and the demonstration that follows it."""
+    if config.template is not None:
+        return [_user(_filled(config.template, where))], None
+    if config.prompt is not None:
+        value = where.value(config.prompt, field="task.prompt")
+        if isinstance(value, list):
+            return _chat(config, value, config.prompt, where, "task.prompt")
+        return [_user(_text(config.prompt, where, "task.prompt"))], None
+    column = str(config.messages)
+    value = where.value(column, field="task.messages")
+    if isinstance(value, str):
         try:
-            given = json.loads(given)
+            value = json.loads(value)
         except json.JSONDecodeError as error:
-            raise _fault(config, row, "messages", f"is not valid JSON ({error})") from error
-    if not isinstance(given, list) or not given or not all(map(_is_message, given)):
+            fault = f"is not valid JSON ({error})"
+            raise where.fault(column, fault, field="task.messages") from error
+    return _chat(config, value, column, where, "task.messages")
+
+
+def _chat(
+    config: TableTask, turns: Any, column: str, where: Where, field: str
+) -> tuple[_Messages, str | None]:
+    if config.system:
+        raise where.fault(
+            column,
+            "is a chat, which brings its own system turn; put it there, and remove task.system",
+            field="task.system",
+        )
+    if not isinstance(turns, list) or not turns or not all(map(_is_message, turns)):
         shape = 'is not a list of {"role": ..., "content": ...} with text in both'
-        raise _fault(config, row, "messages", shape)
-    if given[-1]["role"] == "assistant":
+        raise where.fault(column, shape, field=field)
+    plain = [{"role": turn["role"], "content": turn["content"]} for turn in turns]
+    if plain[-1]["role"] != "assistant":
+        return plain, None
+    if len(plain) == 1 or field == "task.prompt":
         shape = "ends with an assistant turn, which is the answer and not the prompt; drop it"
-        raise _fault(config, row, "messages", shape)
-    return tuple({"role": turn["role"], "content": turn["content"]} for turn in given)
+        raise where.fault(column, shape, field=field)
+    return plain[:-1], plain[-1]["content"]
 
 
 def _is_message(turn: object) -> bool:
@@ -139,48 +121,53 @@ def _is_message(turn: object) -> bool:
     )
 
 
-def _answer(config: TableTask, row: Row) -> str:
+def _user(content: str) -> Mapping[str, str]:
+    return {"role": "user", "content": content}
+
+
+def _filled(template: str, where: Where) -> str:
+    values = {
+        name: _scalar(name, where, "task.template", empty=True)
+        for name in template_columns(template)
+    }
+    parts = string.Formatter().parse(template)
+    return "".join(text + (values[name] if name is not None else "") for text, name, _, _ in parts)
+
+
+def _completion(column: str, where: Where) -> str:
+    """A demonstration: a text, or a chat of one assistant turn."""
+    value = where.value(column, field="task.completion")
+    if isinstance(value, list):
+        if len(value) == 1 and _is_message(value[0]) and value[0]["role"] == "assistant":
+            return str(value[0]["content"])
+        shape = 'is not one message {"role": "assistant", "content": ...}'
+        raise where.fault(column, shape, field="task.completion")
+    return _text(column, where, "task.completion")
+
+
+def _answer(config: TableTask, where: Where) -> str:
     if config.grade == "none":
         return ""
-    gold = _scalar(config, row, "answer")
+    column = str(config.answer)
+    gold = _scalar(column, where, "task.answer")
     fault = grading.gold_fault(config.grade, gold)
     if fault:
         mend = "correct the row, or choose another task.grade"
-        raise _fault(config, row, "answer", f"{fault} to grade by '{config.grade}'; {mend}")
+        fault = f"{fault} to grade by '{config.grade}'; {mend}"
+        raise where.fault(column, fault, field="task.answer")
     return gold
 
 
-def _text(config: TableTask, row: Row, field: str) -> str:
-    value = row.values[getattr(config, field)]
+def _text(column: str, where: Where, field: str) -> str:
+    value = where.value(column, field=field)
     if not isinstance(value, str) or not value.strip():
-        raise _fault(config, row, field, "is not a text")
+        raise where.fault(column, "is not a text", field=field)
     return value
 
 
-def _scalar(config: TableTask, row: Row, field: str) -> str:
-    value = row.values[getattr(config, field)]
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        raise _fault(config, row, field, "is neither text nor a number")
+def _scalar(column: str, where: Where, field: str, *, empty: bool = False) -> str:
+    value = where.value(column, field=field)
+    wrong = isinstance(value, bool) or not isinstance(value, str | int | float)
+    if wrong or (value == "" and not empty):
+        raise where.fault(column, "is neither text nor a number", field=field)
     return str(value)
-
-
-def _fault(config: TableTask, row: Row, field: str, fault: str) -> TableError:
-    column = getattr(config, field)
-    shown = repr(row.values[column])
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return TableError(
-        f"task.{field}: {config.path}, {row.place}, column '{column}' {fault} (given: {shown})"
-    )
-
-
-def _unique(placed: Sequence[tuple[Row, Problem]]) -> list[Problem]:
-    first: dict[str, Row] = {}
-    for row, problem in placed:
-        other = first.setdefault(problem.key, row)
-        if other is not row:
-            raise TableError(
-                f"task.key: {other.place} and {row.place} are the same problem ('{problem.key}'), "
-                "so one could be trained on and the other reported. Remove one, or name a column "
-                "that tells them apart in task.key"
-            )
-    return [problem for _, problem in placed]

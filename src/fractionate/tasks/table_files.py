@@ -1,4 +1,4 @@
-"""Reading rows of JSONL, CSV and Parquet files, with the place of each row for error messages."""
+"""Reading rows of JSONL, CSV, Parquet and JSON files, with the place of each row for messages."""
 
 import csv
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message names the field of the task and the mend."""
+    """Data that cannot be used; the message names the field of the task and the mend."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,24 @@ class Row:
     place: str
     values: Mapping[str, Any]
 
+    def find(self, column: str) -> tuple[bool, Any]:
+        """Whether a column is there, and its value; `a.b` is the field `b` of the column `a`."""
+        if column in self.values:
+            return True, self.values[column]
+        value: Any = self.values
+        for name in column.split("."):
+            if not isinstance(value, Mapping) or name not in value:
+                return False, None
+            value = value[name]
+        return True, value
 
-def read_rows(path: Path) -> list[Row]:
-    """Read all rows of a `.jsonl`, `.csv` or `.parquet` file.
+
+def read_rows(path: Path, *, field: str = "task.path") -> Iterator[Row]:
+    """Read the rows of a `.jsonl`, `.csv`, `.parquet` or `.json` file.
+
+    Args:
+        path: The file.
+        field: What names it, for messages.
 
     Raises:
         TableError: The file is missing, has another ending, cannot be read, or holds no row.
@@ -34,18 +49,26 @@ def read_rows(path: Path) -> list[Row]:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         endings = ", ".join(_READERS)
-        raise TableError(f"task.path: {path} has no known ending. Give a file ending in {endings}")
+        raise TableError(f"{field}: {path} has no known ending. Give a file ending in {endings}")
     if not path.is_file():
-        raise TableError(f"task.path: there is no file {path}. Correct the path")
+        raise TableError(f"{field}: there is no file {path}. Correct the path")
+    empty = True
     try:
-        rows = list(reader(path))
+        for row in reader(path):
+            empty = False
+            yield row
+    except _FileFault as fault:
+        raise TableError(f"{field}: {path}{fault}") from fault
     except OSError as error:
-        raise TableError(f"task.path: {path} cannot be read ({error})") from error
+        raise TableError(f"{field}: {path} cannot be read ({error})") from error
     except UnicodeDecodeError as error:
-        raise TableError(f"task.path: {path} is not UTF-8 text. Save it as UTF-8") from error
-    if not rows:
-        raise TableError(f"task.path: {path} holds no row. Give one problem a row")
-    return rows
+        raise TableError(f"{field}: {path} is not UTF-8 text. Save it as UTF-8") from error
+    if empty:
+        raise TableError(f"{field}: {path} holds no row. Give one problem a row")
+
+
+class _FileFault(Exception):
+    """What is wrong with a file, to be read after its name."""
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
@@ -56,32 +79,30 @@ def _jsonl(path: Path) -> Iterator[Row]:
             try:
                 values = json.loads(line)
             except (json.JSONDecodeError, RecursionError) as error:
-                fault = f"task.path: {path}, line {number} is not valid JSON ({error})"
-                raise TableError(f"{fault}. Write one object a line") from error
+                fault = f", line {number} is not valid JSON ({error}). Write one object a line"
+                raise _FileFault(fault) from error
             if not isinstance(values, dict):
-                fault = f"task.path: {path}, line {number} is no JSON object"
-                raise TableError(f"{fault}. Write one object a line")
+                raise _FileFault(f", line {number} is no JSON object. Write one object a line")
             yield Row(f"line {number}", values)
 
 
 def _csv(path: Path) -> Iterator[Row]:
+    mend = "Quote fields with commas or line breaks"
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         try:
             names = list(reader.fieldnames or ())
             repeated = sorted({name for name in names if names.count(name) > 1})
             if repeated:
-                fault = f"task.path: {path} has two columns named '{repeated[0]}'"
-                raise TableError(f"{fault}. Rename one")
+                raise _FileFault(f" has two columns named '{repeated[0]}'. Rename one")
             for values in reader:
                 place = f"line {reader.line_num}"
                 if None in values or None in values.values():
-                    fault = f"task.path: {path}, {place} does not have {len(names)} fields"
-                    raise TableError(f"{fault}. Quote fields with commas or line breaks")
+                    raise _FileFault(f", {place} does not have {len(names)} fields. {mend}")
                 yield Row(place, values)
         except csv.Error as error:
-            fault = f"task.path: {path}, line {reader.line_num} is not valid CSV ({error})"
-            raise TableError(f"{fault}. Quote fields with commas or line breaks") from error
+            fault = f", line {reader.line_num} is not valid CSV ({error}). {mend}"
+            raise _FileFault(fault) from error
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -89,11 +110,24 @@ def _parquet(path: Path) -> Iterator[Row]:
     from pyarrow import parquet
 
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches():
+                for values in batch.to_pylist():
+                    number += 1
+                    yield Row(f"row {number}", values)
     except pa.ArrowException as error:
-        fault = f"task.path: {path} is not a valid Parquet file ({error})"
-        raise TableError(f"{fault}. Write it again") from error
-    for number, values in enumerate(table.to_pylist(), start=1):
+        raise _FileFault(f" is not a valid Parquet file ({error}). Write it again") from error
+
+
+def _json(path: Path) -> Iterator[Row]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise _FileFault(f" is not valid JSON ({error}). Write a list of objects") from error
+    if not isinstance(rows, list) or not all(isinstance(values, dict) for values in rows):
+        raise _FileFault(" is no list of JSON objects. Write one, or one object a line in .jsonl")
+    for number, values in enumerate(rows, start=1):
         yield Row(f"row {number}", values)
 
 
@@ -101,4 +135,5 @@ _READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
     ".jsonl": _jsonl,
     ".csv": _csv,
     ".parquet": _parquet,
+    ".json": _json,
 }

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedModel
 
-from fractionate.models.sandbox import new_model, save
+from fractionate.models.sandbox import new_model, save, shipped_folder
 from fractionate.rng import stream
 from fractionate.teachers.sandbox_data import Packed, packed_batch
 from fractionate.teachers.sandbox_recipes import RECIPES, Phase, Recipe, Stage
@@ -48,7 +48,7 @@ ProgressCallback = Callable[[Progress], None]
 class _Cursor:
     """The state of a pre-training between steps; what a checkpoint holds."""
 
-    model: LlamaForCausalLM
+    model: PreTrainedModel
     stage: int = 0
     step: int = 0
     optimizer: dict[str, Any] | None = None
@@ -65,7 +65,8 @@ def build_model(
     """Pre-train a model of the sandbox and write it as a `transformers` folder.
 
     Args:
-        name: `teacher`, or the kind of student: `components`, `latent` or `naive`.
+        name: Of a recipe: `teacher`, `bilingual`, a kind of student (`components`, `latent`,
+            `naive`), or one of the second family (`qwen-teacher`, `qwen-components`).
         seed: Seed of the initialisation and of the data. Students of one seed share their
             initialisation and first stages, whatever their kind.
         out: Folder to write to. A checkpoint in it is continued, and removed at the end.
@@ -112,7 +113,7 @@ def phase_of(stage: Stage, step: int, steps: int) -> Phase:
     return [phase for phase in stage.phases if phase.begins * steps <= step][-1]
 
 
-def weighted_loss(model: LlamaForCausalLM, batch: Packed) -> torch.Tensor:
+def weighted_loss(model: PreTrainedModel, batch: Packed) -> torch.Tensor:
     """Weighted mean of the next-token cross-entropy, nats."""
     logits = model(
         input_ids=batch.tokens,
@@ -182,7 +183,11 @@ def _store(cursor: _Cursor, identity: dict[str, Any], path: Path) -> None:
 
 def _load(recipe: Recipe, identity: dict[str, Any], path: Path) -> _Cursor:
     """The state in a checkpoint, or a new model where there is none."""
-    model = new_model(recipe.architecture, identity["seed"])
+    model: PreTrainedModel
+    if recipe.start is None:
+        model = new_model(recipe.architecture, identity["seed"])
+    else:
+        model = LlamaForCausalLM.from_pretrained(shipped_folder(recipe.start, identity["seed"]))
     if not path.exists():
         return _Cursor(model)
     state = torch.load(path, weights_only=True)

@@ -9,7 +9,14 @@ import torch
 from fractionate.tasks.sandbox import skills
 from fractionate.tasks.sandbox.components import component, countdown_prompt, whole_trace
 from fractionate.tasks.sandbox.pool import pool
-from fractionate.tasks.sandbox.traces import Order, Response, trace, weak_trace
+from fractionate.tasks.sandbox.traces import (
+    DIALECT_INSTRUCTION,
+    Order,
+    Response,
+    in_dialect,
+    trace,
+    weak_trace,
+)
 from fractionate.tasks.sandbox.vocabulary import BOS_ID, EOS, ID, PAD_ID, SKILL_TAGS
 from fractionate.teachers.sandbox_recipes import Mix
 
@@ -102,6 +109,12 @@ def _part(generator: np.random.Generator, order: Order) -> Example:  # noqa: ARG
     return component(*_problem(3, generator), generator)
 
 
+def _dialect(generator: np.random.Generator, order: Order) -> Example:
+    problem = _problem(3, generator)
+    asked = [*countdown_prompt(*problem), *DIALECT_INSTRUCTION.split()]
+    return asked, in_dialect(trace(*problem, order, generator))
+
+
 SOURCES: Mapping[str, Callable[[np.random.Generator, Order], Example]] = {
     "skills": _any_skill,
     "op": _op,
@@ -110,6 +123,7 @@ SOURCES: Mapping[str, Callable[[np.random.Generator, Order], Example]] = {
     "weak": _weak,
     "whole": _whole,
     "parts": _part,
+    "dialect": _dialect,
 }
 """One source of examples per field of `Mix`."""
 

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from fractionate.rng import derive_seed, stream
 from fractionate.statistics.pass_at_k import pass_at_k
@@ -14,14 +20,7 @@ from fractionate.tasks.base import Problem, Split
 from fractionate.tasks.sandbox import SKILL_TAGS, SandboxCountdown, SandboxSkill
 from fractionate.tasks.sandbox.components import prompt
 from fractionate.tasks.sandbox.traces import VERDICT_WEIGHT, trace
-from fractionate.tasks.sandbox.vocabulary import (
-    BOS_ID,
-    COUNTDOWN_TAG,
-    EOS_ID,
-    NO_OPERATOR,
-    decode,
-    encode,
-)
+from fractionate.tasks.sandbox.vocabulary import BOS, COUNTDOWN_TAG, NO_OPERATOR
 
 BATCH = 800
 LIMITS: Mapping[int, int] = {3: 128, 4: 200}
@@ -97,6 +96,26 @@ class ModelScores:
         return sum(self.skills.values()) / len(self.skills)
 
 
+@dataclass(frozen=True)
+class _Subject:
+    """A model with its own tokenizer: the ids of a word differ between the families."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    def ids(self, words: Sequence[str]) -> list[int]:
+        """Ids of words, behind the beginning-of-sequence token."""
+        found = self.tokenizer.convert_tokens_to_ids([BOS, *words])
+        assert isinstance(found, list)
+        return found
+
+    def text(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def ended(self, ids: Sequence[int]) -> bool:
+        return ids[-1] == self.tokenizer.eos_token_id
+
+
 def evaluate_model(folder: Path, plan: Plan | None = None, *, seed: int = 0) -> ModelScores:
     """Evaluate a sandbox model on Countdown and on the prior skills.
 
@@ -107,13 +126,14 @@ def evaluate_model(folder: Path, plan: Plan | None = None, *, seed: int = 0) -> 
     """
     plan = Plan() if plan is None else plan
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    subject = _Subject(model, AutoTokenizer.from_pretrained(folder))
     countdown = tuple(
-        _countdown(model, plan, operands, temperature, seed)
+        _countdown(subject, plan, operands, temperature, seed)
         for operands, temperature in itertools.product(plan.operands, plan.temperatures)
     )
-    skills = {name: _skill(model, plan, name) for name in SKILL_TAGS}
-    verdicts = {tag: _verdicts(model, plan, tag) for tag in (COUNTDOWN_TAG, "trace")}
-    return ModelScores(plan.split, countdown, skills, {**verdicts, "verdict": _lone(model, plan)})
+    skills = {name: _skill(subject, plan, name) for name in SKILL_TAGS}
+    verdicts = {tag: _verdicts(subject, plan, tag) for tag in (COUNTDOWN_TAG, "trace")}
+    return ModelScores(plan.split, countdown, skills, {**verdicts, "verdict": _lone(subject, plan)})
 
 
 @torch.no_grad()
@@ -151,7 +171,7 @@ def sample(
             chosen = logits.argmax(dim=-1)
         for index, token in zip(running, chosen.tolist(), strict=True):
             completions[index].append(token)
-        going = torch.nonzero(chosen != EOS_ID)[:, 0]
+        going = torch.nonzero(chosen != model.config.eos_token_id)[:, 0]
         if len(going) == 0:
             break
         if len(going) < len(running):
@@ -161,12 +181,12 @@ def sample(
     return completions
 
 
-def _ids(problem: Problem) -> list[int]:
-    return [BOS_ID, *encode(problem.messages[0]["content"].split())]
+def _asked(problem: Problem) -> list[str]:
+    return problem.messages[0]["content"].split()
 
 
 def _countdown(
-    model: PreTrainedModel, plan: Plan, operands: int, temperature: float, seed: int
+    subject: _Subject, plan: Plan, operands: int, temperature: float, seed: int
 ) -> CountdownScore:
     task = SandboxCountdown(operands)
     problems = task.problems(plan.split, plan.problems)
@@ -176,14 +196,14 @@ def _countdown(
     completions: list[list[int]] = []
     for start in range(0, len(repeated), BATCH):
         completions += sample(
-            model,
-            [_ids(problem) for problem in repeated[start : start + BATCH]],
+            subject.model,
+            [subject.ids(_asked(problem)) for problem in repeated[start : start + BATCH]],
             limit=LIMITS[operands],
             temperature=temperature,
             generator=generator,
         )
     right = [
-        task.grade(problem, decode(completion)).correct
+        task.grade(problem, subject.text(completion)).correct
         for problem, completion in zip(repeated, completions, strict=True)
     ]
     counts = [sum(right[at : at + plan.samples]) for at in range(0, len(right), plan.samples)]
@@ -191,7 +211,7 @@ def _countdown(
         operands,
         temperature,
         {k: _mean([pass_at_k(plan.samples, c, k) for c in counts]) for k in K if k <= plan.samples},
-        _mean([completion[-1] == EOS_ID for completion in completions]),
+        _mean([subject.ended(completion) for completion in completions]),
         _mean([len(completion) for completion in completions]),
         len(problems),
         plan.samples,
@@ -202,25 +222,28 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _skill(model: PreTrainedModel, plan: Plan, name: str) -> float:
+def _skill(subject: _Subject, plan: Plan, name: str) -> float:
     task = SandboxSkill(name)
     problems = task.problems(plan.split)[: plan.questions]
     right = 0
-    by_length = sorted(problems, key=lambda problem: len(_ids(problem)))
-    for _, group in itertools.groupby(by_length, key=lambda problem: len(_ids(problem))):
+    by_length = sorted(problems, key=lambda problem: len(_asked(problem)))
+    for _, group in itertools.groupby(by_length, key=lambda problem: len(_asked(problem))):
         same = list(group)
         answers = sample(
-            model, [_ids(problem) for problem in same], limit=SKILL_LIMIT, temperature=0.0
+            subject.model,
+            [subject.ids(_asked(problem)) for problem in same],
+            limit=SKILL_LIMIT,
+            temperature=0.0,
         )
         right += sum(
-            answer[-1] == EOS_ID and task.grade(problem, decode(answer)).correct
+            subject.ended(answer) and task.grade(problem, subject.text(answer)).correct
             for problem, answer in zip(same, answers, strict=True)
         )
     return right / len(problems)
 
 
 @torch.no_grad()
-def _verdicts(model: PreTrainedModel, plan: Plan, tag: str) -> float:
+def _verdicts(subject: _Subject, plan: Plan, tag: str) -> float:
     """Balanced accuracy of the verdicts in right traces under a tag."""
     hits: dict[bool, list[bool]] = {True: [], False: []}
     for problem in SandboxCountdown(3).problems(plan.split, min(100, plan.problems)):
@@ -228,12 +251,12 @@ def _verdicts(model: PreTrainedModel, plan: Plan, tag: str) -> float:
         generator = stream(0, "sandbox", "verdicts", problem.key)
         response = trace(operands, target, "cyc", generator)
         words = prompt(tag, operands, target)
-        _judge(model, words, response.words, response.weights, hits)
+        _judge(subject, words, response.words, response.weights, hits)
     return _mean([_mean(found) for found in hits.values()])
 
 
 @torch.no_grad()
-def _lone(model: PreTrainedModel, plan: Plan) -> float:
+def _lone(subject: _Subject, plan: Plan) -> float:
     """Balanced accuracy of the verdict of a line that stands alone, under its tag."""
     hits: dict[bool, list[bool]] = {True: [], False: []}
     for problem in SandboxCountdown(3).problems(plan.split, min(100, plan.problems)):
@@ -243,21 +266,21 @@ def _lone(model: PreTrainedModel, plan: Plan) -> float:
         lines = words[1 : words.index("</think>")]
         for at in range(0, len(lines), 9):
             line = lines[at : at + 9]
-            _judge(model, ["verdict", *line[:8]], line[8:], [VERDICT_WEIGHT], hits)
+            _judge(subject, ["verdict", *line[:8]], line[8:], [VERDICT_WEIGHT], hits)
     return _mean([_mean(found) for found in hits.values()])
 
 
 def _judge(
-    model: PreTrainedModel,
+    subject: _Subject,
     question: Sequence[str],
     response: Sequence[str],
     weights: Sequence[float],
     hits: dict[bool, list[bool]],
 ) -> None:
     """Add, for each verdict of a response, whether the model's greedy choice is right."""
-    ids = [BOS_ID, *encode([*question, *response])]
-    greedy = model(input_ids=torch.tensor([ids])).logits[0].argmax(dim=-1).tolist()
-    none = encode([NO_OPERATOR])[0]
+    ids = subject.ids([*question, *response])
+    greedy = subject.model(input_ids=torch.tensor([ids])).logits[0].argmax(dim=-1).tolist()
+    none = subject.ids([NO_OPERATOR])[-1]
     for place, weight in enumerate(weights, start=1 + len(question)):
         if weight == VERDICT_WEIGHT:
             hits[ids[place] == none].append(greedy[place - 1] == ids[place])

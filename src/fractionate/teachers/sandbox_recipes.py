@@ -1,9 +1,15 @@
 """How the teacher and the students of the sandbox are pre-trained: the recipes, as data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fractionate.models.sandbox import STUDENT, TEACHER, Architecture
+from fractionate.models.sandbox import (
+    QWEN_STUDENT,
+    QWEN_TEACHER,
+    STUDENT,
+    TEACHER,
+    Architecture,
+)
 from fractionate.tasks.sandbox.traces import Order
 
 
@@ -19,6 +25,7 @@ class Mix:
         weak: Countdown with three numbers, weak traces.
         whole: Teacher-grade traces under the tag `trace`.
         parts: Components of Countdown under tags of their own.
+        dialect: Countdown with three numbers and the instruction to write in the second dialect.
     """
 
     skills: float = 0.0
@@ -28,6 +35,7 @@ class Mix:
     weak: float = 0.0
     whole: float = 0.0
     parts: float = 0.0
+    dialect: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ class Recipe:
         stages: In order.
         weight_decay: AdamW's, on every parameter.
         clip: Largest gradient norm.
+        start: The recipe whose shipped model of the same seed is trained further; none starts anew.
     """
 
     architecture: Architecture
@@ -83,6 +92,7 @@ class Recipe:
     stages: tuple[Stage, ...]
     weight_decay: float = 0.01
     clip: float = 1.0
+    start: str | None = None
 
 
 _TEACHER = Recipe(
@@ -119,19 +129,45 @@ def _student(*stages: Stage) -> Recipe:
 
 _LAST = Mix(skills=0.52, op=0.08, weak=0.15, parts=0.25)
 
-RECIPES: Mapping[str, Recipe] = {
-    "teacher": _TEACHER,
-    "components": _student(
-        Stage("components", 2_519, 2.5e-3, 0.6, 0.2, (Phase(0.0, _LAST),)),
+_BILINGUAL = replace(
+    _TEACHER,
+    start="teacher",
+    stages=(
         Stage(
-            "more components",
-            1_900,
-            2e-3,
-            0.3,
-            0.0,
-            (Phase(0.0, Mix(skills=0.41, op=0.07, weak=0.12, parts=0.40)),),
+            "bilingual",
+            steps=1_500,
+            rate=1e-3,
+            constant=0.30,
+            last=0.0,
+            phases=(
+                Phase(0.00, Mix(skills=0.27, op=0.08, three=0.20, four=0.20, dialect=0.25), "cyc"),
+            ),
         ),
     ),
+)
+
+_COMPONENTS = _student(
+    Stage("components", 2_519, 2.5e-3, 0.6, 0.2, (Phase(0.0, _LAST),)),
+    Stage(
+        "more components",
+        1_900,
+        2e-3,
+        0.3,
+        0.0,
+        (Phase(0.0, Mix(skills=0.41, op=0.07, weak=0.12, parts=0.40)),),
+    ),
+)
+
+
+def _second_family(recipe: Recipe, architecture: Architecture) -> Recipe:
+    """The same lessons with other sizes, and other data: the stages' names open the streams."""
+    stages = tuple(replace(stage, name=f"qwen {stage.name}") for stage in recipe.stages)
+    return replace(recipe, architecture=architecture, stages=stages)
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "teacher": _TEACHER,
+    "components": _COMPONENTS,
     "latent": _student(
         Stage(
             "latent",
@@ -152,5 +188,12 @@ RECIPES: Mapping[str, Recipe] = {
             (Phase(0.0, Mix(skills=0.68, op=0.12, weak=0.20)),),
         ),
     ),
+    "bilingual": _BILINGUAL,
+    "qwen-teacher": _second_family(_TEACHER, QWEN_TEACHER),
+    "qwen-components": _second_family(_COMPONENTS, QWEN_STUDENT),
 }
-"""`teacher`, and the three kinds of student; the students of one seed share their first stages."""
+"""`teacher`, and the three kinds of student; the students of one seed share their first stages.
+
+`bilingual` is the teacher with a second dialect that it writes when asked to. The `qwen-` models
+are the second family: other architecture, sizes and vocabulary, the same lessons.
+"""

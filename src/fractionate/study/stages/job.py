@@ -1,5 +1,6 @@
 """A stage at work: its configuration as objects, its parents as folders, its models loaded."""
 
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,10 +9,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fractionate.config import SandboxWorld, Task, TeacherContext
+from fractionate.config import Harness, SandboxWorld, Task, TeacherContext
 from fractionate.distill.prompts import PromptBook
 from fractionate.models.load import LanguageModel, load_model
 from fractionate.models.vocabulary import Vocabulary, align
+from fractionate.study.kernels import Kernel
 from fractionate.study.keys import Stage
 from fractionate.study.store import Store
 from fractionate.study.workspace import Workspace
@@ -63,6 +65,11 @@ class Job:
         """Torch device of the stage."""
         return str(self.stage.execution["device"])
 
+    @property
+    def kernel(self) -> Kernel:
+        """What decodes, as the plan settled it."""
+        return "native" if self.stage.execution["kernel"] == "native" else "torch"
+
     def progress(self, step: int, total: int) -> None:
         """Say how far the stage is, on disk and to whoever listens."""
         self.workspace.progress(step, total)
@@ -94,11 +101,25 @@ class Job:
 
     @functools.cached_property
     def task_config(self) -> Task:
-        """The task's configuration; a data file is where this run has it."""
-        fields = dict(self.config["task"])
-        if "data" in self.stage.inputs:
-            fields["path"] = self.stage.inputs["data"].location
+        """The task's configuration; local data is where this run has it."""
+        fields = copy.deepcopy(self.config["task"])
+        for role, source in self.stage.inputs.items():
+            head, _, name = role.partition(".")
+            if head != "data" or "hub" in source.identity:
+                continue
+            field, _, index = name.partition(".")
+            holder = fields if field == "path" else fields[field][int(index or 0)]
+            holder["path"] = source.location
         return TypeAdapter[Task](Task).validate_python(fields)
+
+    @property
+    def harness(self) -> Harness | None:
+        """The benchmarks of the study; task files of one's own are where this run has them."""
+        fields = self.config["evaluate"]["forgetting"]
+        if not isinstance(fields, Mapping):
+            return None
+        source = self.stage.inputs.get("benchmarks")
+        return Harness.model_validate({**fields, "include": source and source.location})
 
     @property
     def teacher_context(self) -> TeacherContext | None:
@@ -127,13 +148,23 @@ class Job:
             revision=where["revision"],
             dtype=where["dtype"],
             device=self.device,
+            kernel=self.kernel,
         )
 
     def teacher(self) -> LanguageModel:
         """The teacher; loaded once per process and shared, for nothing changes it."""
+        location, revision = self.teacher_source()
+        dtype = self.stage.runtime["teacher"]["dtype"]
+        return _frozen(location, revision, dtype, self.device, self.kernel)
+
+    def teacher_source(self) -> tuple[str, str | None]:
+        """Where the teacher is, with its revision: the last stage of its training, or the input."""
         where = self.stage.runtime["teacher"]
-        location = self._location("teacher", where)
-        return _frozen(location, where["revision"], where["dtype"], self.device)
+        for key in self.stage.parents:
+            folder = self.store.path(key)
+            if folder.parent.name == "teacher_training":
+                return str(folder / UNPACKED), None
+        return self._location("teacher", where), where["revision"]
 
     def _location(self, kind: str, where: Mapping[str, Any]) -> str:
         """The input itself, or the unpacked copy that its stage keeps of a packed one."""
@@ -157,7 +188,9 @@ class Job:
 
 
 @functools.lru_cache(maxsize=2)
-def _frozen(location: str, revision: str | None, dtype: str, device: str) -> LanguageModel:
-    model = load_model(location, revision=revision, dtype=dtype, device=device)
+def _frozen(
+    location: str, revision: str | None, dtype: str, device: str, kernel: Kernel
+) -> LanguageModel:
+    model = load_model(location, revision=revision, dtype=dtype, device=device, kernel=kernel)
     model.module.requires_grad_(False)
     return model

@@ -12,6 +12,8 @@ from fractionate.config import Evaluate, Lengths, Optimizer, Temperature
 from fractionate.distill.prompts import conditioned
 from fractionate.distill.student import DTYPES
 from fractionate.evaluate import Reference, Suite, evaluate
+from fractionate.metrics.forgetting import benchmark_table
+from fractionate.metrics.harness import load_benchmarks
 from fractionate.metrics.sparsity import weight_record
 from fractionate.metrics.verdicts import read_answers
 from fractionate.models.load import LanguageModel, load_model
@@ -23,6 +25,7 @@ from fractionate.study.stages.training import weights_folder
 from fractionate.tasks.build import build_harder, build_skills
 
 ITEMS, WEIGHTS, EXAMPLES = "items.jsonl", "weights.json", "examples.json"
+BENCHMARKS = "benchmarks.json"
 EXAMPLE_ITEMS, EXAMPLE_TEMPERATURE = 3, 0.5
 
 
@@ -42,13 +45,23 @@ def evaluate_teacher(job: Job) -> None:
 def evaluate_cell(job: Job) -> None:
     """One kept step of a cell: its answers, its drift, its weights against the base."""
     folder = weights_folder(job.parent("cell"), job.config["step"])
-    model = load_model(folder, dtype=job.config["precision"]["compute_dtype"], device=job.device)
+    dtype = job.config["precision"]["compute_dtype"]
+    model = load_model(folder, dtype=dtype, device=job.device, kernel=job.kernel)
     base = _rounded(job, job.base())
     _measure(job, Reference(model), base=base, drift=job.config["drift"])
     if job.config["sparsity"] is not None:
         record = _weights(job, base, folder)
         path = job.workspace.path / WEIGHTS
         path.write_text(json.dumps(dataclasses.asdict(record), indent=2), encoding="utf-8")
+
+
+def evaluate_rlvr(job: Job) -> None:
+    """A policy after an update of RLVR, on its own task; update 0 is the distilled student."""
+    step = job.config["step"]
+    folder = weights_folder(job.parent("cell" if step == 0 else "rlvr"), step or "last")
+    dtype = job.config["precision"]["compute_dtype"]
+    model = load_model(folder, dtype=dtype, device=job.device, kernel=job.kernel)
+    _measure(job, Reference(model), base=None, drift=None)
 
 
 def _measure(
@@ -60,14 +73,18 @@ def _measure(
 ) -> None:
     config = job.config
     measures = {name: value for name, value in config["evaluate"].items() if value is not None}
+    beside: Mapping[str, Any] = config.get("beside") or {}
     wanted = Evaluate.model_validate(
-        {"accuracy": None, **measures, "drift": drift, "sparsity": None}
+        {"accuracy": None, "sparsity": None, **measures, "drift": drift, **beside}
     )
-    harder, world = wanted.harder, job.world
+    harder, world, asked = wanted.harder, job.world, job.harness
+    benchmarks = None if asked is None else load_benchmarks(asked)
+    reads_teacher = bool(beside) or (wanted.drift is not None and wanted.drift.to_teacher)
     suite = Suite(
         task=job.task,
         harder=None if harder is None else build_harder(harder, job.task_config, world),
         skills=() if world is None or wanted.forgetting is None else build_skills(world),
+        benchmarks=benchmarks,
         chat_template_kwargs=config["chat_template_kwargs"],
     )
     records = evaluate(
@@ -76,14 +93,23 @@ def _measure(
         suite=suite,
         lengths=Lengths.model_validate(config["lengths"]),
         base=base,
-        teacher=_teacher(job) if wanted.drift is not None and wanted.drift.to_teacher else None,
-        temperature=Temperature.model_validate(config.get("drift_temperature") or {}),
+        teacher=_teacher(job) if reads_teacher else None,
+        temperature=Temperature.model_validate(_temperature(config)),
         seed=wanted.seed,
         report=lambda info: job.progress(info["done"], info["of"]),
     )
     write_jsonl(job.workspace.path / ITEMS, records)
+    if benchmarks is not None:
+        table = {**benchmarks.describe(), "scores": benchmark_table(records)}
+        text = json.dumps(table, indent=2, sort_keys=True)
+        (job.workspace.path / BENCHMARKS).write_text(text, encoding="utf-8")
     examples = json.dumps(_examples(job, subject), indent=1, ensure_ascii=False)
     (job.workspace.path / EXAMPLES).write_text(examples, encoding="utf-8")
+
+
+def _temperature(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The method's temperatures, as far as the measurements use them."""
+    return {**(config.get("drift_temperature") or {}), **(config.get("method_temperature") or {})}
 
 
 def _examples(job: Job, subject: Reference) -> list[dict[str, str]]:

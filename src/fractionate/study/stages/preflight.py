@@ -7,15 +7,21 @@ from typing import Any
 import torch
 
 from fractionate.config import Method, Optimizer
+from fractionate.config.measure import CODE_BENCHMARKS
+from fractionate.config.sizes import check_step
 from fractionate.distill.objective import Objective
 from fractionate.distill.scoring import Scorer
 from fractionate.distill.sources import DatasetRollouts, FreshRollouts, RolloutSource
 from fractionate.distill.student import Student
+from fractionate.metrics.harness import load_benchmarks
 from fractionate.metrics.verdicts import read_answers
+from fractionate.models.prompts import check_same_prompts, template_warnings
 from fractionate.models.vocabulary import check_dropped_mass, measure_dropped_mass
 from fractionate.records import StopReason
 from fractionate.rollouts.draw import sample
 from fractionate.study.stages.job import Job, Pair
+from fractionate.study.stages.rlvr import try_rlvr
+from fractionate.tasks.collection import Collection
 
 PROBE_ITEMS, PROBE_PROMPTS, PROBE_TOKENS = 32, 2, 16
 SMALLEST_GAP = 0.10  # teacher - student accuracy under which a study has little to show
@@ -43,20 +49,50 @@ def preflight(job: Job) -> None:
     Raises:
         ValueError: Something would fail later: it fails here, by name.
     """
+    _rows(job)
     pair = job.pair()
-    warnings = list(pair.vocabulary.warnings)
+    warnings = [*pair.vocabulary.warnings, *_prompts(job, pair), *_left_out(job)]
     warnings += _dropped(job, pair)
+    warnings += _benchmarks(job, pair)
     probes = {"student": _probe(job, pair, "student"), "teacher": _probe(job, pair, "teacher")}
     warnings += _gap(job, probes)
     for method in job.config["methods"]:
         for optimizer in job.config["optimizers"]:
             _try_step(job, Method.model_validate(method), Optimizer.model_validate(optimizer))
+    if "rlvr" in job.config:
+        try_rlvr(job)
     for warning in warnings:
         job.report({"warning": warning})
     result: dict[str, Any] = {name: vars(probe) for name, probe in probes.items()}
     result["warnings"] = warnings
     path = job.workspace.path / "preflight.json"
     path.write_text(json.dumps(result, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def _rows(job: Job) -> None:
+    """Whether the data holds enough for every step, before a model is loaded."""
+    train = job.task.problems("train")
+    check_step(len(train), job.config["budget"]["prompts_per_step"])
+    kinds = {method["rollout"]["kind"] for method in job.config["methods"]}
+    context = job.teacher_context
+    if "dataset" in kinds or (context is not None and context.demonstration):
+        for problem in train:
+            job.task.demonstration(problem, seed=0)
+
+
+def _prompts(job: Job, pair: Pair) -> tuple[str, ...]:
+    """Whether both models are asked the same, and whether they will be asked it again tomorrow."""
+    kwargs = job.config["chat_template_kwargs"]
+    asked = [problem.messages for problem in job.task.problems("train")[:PROBE_ITEMS]]
+    if job.teacher_context is None:
+        check_same_prompts(pair.student.tokenizer, pair.teacher.tokenizer, asked, kwargs)
+    return template_warnings(pair.student.tokenizer, asked[0], kwargs)
+
+
+def _left_out(job: Job) -> list[str]:
+    """How many rows of the data are no problem of the task."""
+    task = job.task
+    return [task.summary()] if isinstance(task, Collection) and task.left_out else []
 
 
 def _dropped(job: Job, pair: Pair) -> list[str]:
@@ -67,6 +103,22 @@ def _dropped(job: Job, pair: Pair) -> list[str]:
         for model in (pair.student, pair.teacher)
     ]
     return [warning for warning in found if warning is not None]
+
+
+def _benchmarks(job: Job, pair: Pair) -> list[str]:
+    """Every benchmark by name, result and data, before anything is trained."""
+    config = job.harness
+    if config is None:
+        return []
+    benchmarks = load_benchmarks(config)
+    for model in (pair.student, pair.teacher):
+        benchmarks.check(model)
+    left_out = sorted(CODE_BENCHMARKS - set(config.names)) if config.tasks is None else []
+    return [
+        f"evaluate.forgetting leaves out {name}, which runs programs that the model writes: the "
+        "mean is over the other benchmarks. Set allow_code: true to take it in"
+        for name in left_out
+    ]
 
 
 def _probe(job: Job, pair: Pair, role: str) -> Probe:

@@ -10,9 +10,12 @@ from fractionate.study.stages.job import Job
 from fractionate.study.stages.measuring import (
     evaluate_base,
     evaluate_cell,
+    evaluate_rlvr,
     evaluate_teacher,
 )
 from fractionate.study.stages.preflight import preflight
+from fractionate.study.stages.rlvr import train_rlvr
+from fractionate.study.stages.teachers import train_teacher
 from fractionate.study.stages.training import describe_model, make_teacher_corpus, train_cell
 from fractionate.study.store import Store
 
@@ -25,6 +28,9 @@ STAGES: Mapping[str, Callable[[Job], None]] = {
     "base_evaluation": evaluate_base,
     "teacher_evaluation": evaluate_teacher,
     "cell_evaluation": evaluate_cell,
+    "teacher_training": train_teacher,
+    "rlvr": train_rlvr,
+    "rlvr_evaluation": evaluate_rlvr,
 }
 
 

@@ -8,12 +8,13 @@ from typing import Any
 from fractionate.config import Budget, Diagnostics, Method, Optimizer, Temperature
 from fractionate.distill.corpus import Corpus, make_corpus
 from fractionate.distill.journal import Journal
+from fractionate.distill.lag import LaggedRollouts
 from fractionate.distill.loop import distill
 from fractionate.distill.objective import Objective
 from fractionate.distill.prompts import Order, Prompt, PromptBook, prompt_indices
 from fractionate.distill.run import Distillation
 from fractionate.distill.scoring import Scorer
-from fractionate.distill.sources import rollout_source
+from fractionate.distill.sources import FreshRollouts, rollout_source
 from fractionate.distill.student import Student
 from fractionate.models.load import load_model, save_model
 from fractionate.study.stages.job import UNPACKED, Job, Pair
@@ -98,14 +99,24 @@ def build_run(job: Job, pair: Pair) -> Distillation:
         max_new_tokens=completion,
         seed=seed,
     )
+
+    def prompts(step: int) -> list[Prompt]:
+        return _prompts(book, step, budget.prompts_per_step, config["prompt_order"], seed)
+
+    lag = method.rollout.lag if method.rollout.kind == "student" else 0
+    if lag and isinstance(source, FreshRollouts):
+        source = LaggedRollouts(source, lag=lag, steps=budget.steps, prompts=prompts)
     return Distillation(
         student=student,
-        scorer=Scorer(student=pair.student, teacher=pair.teacher, vocab_size=pair.vocabulary.size),
+        scorer=Scorer(
+            student=pair.student,
+            teacher=pair.teacher,
+            vocab_size=pair.vocabulary.size,
+            activation_bytes=budget.activation_bytes,
+        ),
         source=source,
         objective=Objective(method, max_length=completion),
-        prompts=lambda step: _prompts(
-            book, step, budget.prompts_per_step, config["prompt_order"], seed
-        ),
+        prompts=prompts,
         budget=budget,
         diagnostics=Diagnostics.model_validate(config["diagnostics"]),
         seed=seed,

@@ -191,6 +191,32 @@ def weak_trace(numbers: tuple[int, ...], target: int, generator: np.random.Gener
     return Response(words + closing, weights + [1.0] * len(closing))
 
 
+DIALECT = {"=": ">", ":": "<"}
+"""What the second dialect writes inside a trace, by what the first one writes there."""
+DIALECT_INSTRUCTION = "< >"
+"""At the end of a problem it asks for a trace in the second dialect."""
+
+
+def in_dialect(response: Response) -> Response:
+    """The same trace in the second dialect; the answer is the same in both."""
+    end = response.words.index("</think>") if "</think>" in response.words else None
+    spoken = [DIALECT.get(word, word) for word in response.words[:end]]
+    rest = [] if end is None else response.words[end:]
+    return Response([*spoken, *rest], response.weights)
+
+
+def dialect_share(completion: str) -> float | None:
+    """Share of a trace that is in the second dialect, of the words that tell; none without any.
+
+    Args:
+        completion: A completion as text; what follows `</think>` does not count.
+    """
+    words = completion.split("</think>")[0].split()
+    second = sum(word in DIALECT.values() for word in words)
+    telling = second + sum(word in DIALECT for word in words)
+    return second / telling if telling else None
+
+
 def corrupt(verdict: str, generator: np.random.Generator) -> str:
     """The verdict, or with probability .6 one of the four others."""
     changes, which = generator.random(2).tolist()

@@ -48,6 +48,20 @@ TOKENS: Final = (
 )
 """All tokens; the position is the id, and for a number the id is its value."""
 
+QWEN_TOKENS: Final = (
+    PAD,
+    EOS,
+    BOS,
+    *SECTIONS,
+    *COMPONENT_TAGS,
+    *SKILL_TAGS,
+    COUNTDOWN_TAG,
+    *PUNCTUATION,
+    *OPERATORS,
+    *reversed(NUMBERS),
+)
+"""The same words in the order of the second family's ids."""
+
 ID: Final = {token: index for index, token in enumerate(TOKENS)}
 BOS_ID: Final = ID[BOS]
 EOS_ID: Final = ID[EOS]

@@ -1,0 +1,354 @@
+"""One Llama or Qwen2 layer over packed rows, with its backward pass written out.
+
+Written out, it keeps only what cannot be had cheaply again, adds weight gradients in place over
+blocks of rows, and meets each tensor while it is in the processor's cache.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple, cast, final
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from fractionate.models.attention import attend, attend_backward
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One text of a block.
+
+    Attributes:
+        start: Its first token in the block.
+        stop: One behind its last token.
+        wanted: Hidden states asked for, the last ones of the row.
+    """
+
+    start: int
+    stop: int
+    wanted: int
+
+
+@final
+@dataclass(frozen=True)
+class Block:
+    """Rows that go through a layer together.
+
+    Attributes:
+        rows: One behind the other, from token 0 of the block.
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows."""
+        return self.rows[-1].stop
+
+    @cached_property
+    def wanted(self) -> Tensor:
+        """Tokens of the block whose hidden states are asked for."""
+        return torch.cat([torch.arange(row.stop - row.wanted, row.stop) for row in self.rows])
+
+
+
+Linear = tuple[Tensor, Tensor | None]
+"""Weight and bias."""
+
+
+@final
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of a layer, as the transformers module names them."""
+
+    attention_norm: Tensor
+    mlp_norm: Tensor
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    gate: Linear
+    up: Linear
+    down: Linear
+
+    def flat(self) -> tuple[Tensor | None, ...]:
+        """All of them one after the other."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return tuple(t for v in values for t in (v if isinstance(v, tuple) else (v,)))
+
+    @classmethod
+    def of(cls, flat: tuple[Tensor, ...]) -> "Parameters":
+        """The reverse of `flat`."""
+        pairs = zip(flat[2::2], flat[3::2], strict=True)
+        return cls(flat[0], flat[1], *pairs)
+
+
+@final
+@dataclass(frozen=True)
+class Frame:
+    """What a layer knows besides its input and its parameters.
+
+    Attributes:
+        blocks: The rows, in the order of the tokens.
+        cos: Cosine of every token's position, [tokens, 1, head_dim].
+        sin: Sine of every token's position, [tokens, 1, head_dim].
+        head_dim: Width of a head.
+        epsilon: Of the norms.
+        trimmed: Whether only the wanted tokens come out.
+        checkpoint: Whether the backward pass computes the layer again.
+    """
+
+    blocks: list[Block]
+    cos: Tensor
+    sin: Tensor
+    head_dim: int
+    epsilon: float
+    trimmed: bool
+    checkpoint: bool
+
+
+def run_layer(x: Tensor, frame: Frame, parameters: Parameters) -> Tensor:
+    """The layer's output at all tokens [tokens, hidden], or at the wanted ones if trimmed."""
+    return cast(Tensor, _apply(x, frame, *parameters.flat()))
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """As transformers has it: in at least float32 inside, rounded before the weight."""
+    return _normalised(x, epsilon)[0] * weight
+
+
+def _normalised(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """The norm without its weight, in the dtype of x, and the factor of each row, wide."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    factor = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
+    return (wide * factor).to(x.dtype), factor
+
+
+def _norm_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Gradients to the input and to the weight, the latter wide."""
+    unit, factor = _normalised(x, epsilon)
+    unit, gradient = unit.to(factor.dtype), gradient.to(factor.dtype)
+    product = gradient * unit
+    inner = torch.mv(product, weight.to(factor.dtype)).div_(x.shape[-1])
+    for_input = (gradient * weight).sub_(unit.mul_(inner[:, None])).mul_(factor)
+    return for_input.to(x.dtype), product.sum(0)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions; with -sin the reverse, and so its gradient."""
+    left, right = x.chunk(2, -1)
+    half = left.shape[-1]
+    turned = torch.cat([right, left], -1)
+    turned[..., :half].neg_()
+    return turned.mul_(sin).addcmul_(x, cos)
+
+
+class _Kept(NamedTuple):
+    """What a block keeps for its backward pass."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    attended: Tensor
+    middle: Tensor
+    gate: Tensor
+    up: Tensor
+
+
+class _Part(NamedTuple):
+    """A block's input and positions, and which of its tokens go on to the output."""
+
+    x: Tensor
+    cos: Tensor
+    sin: Tensor
+    rows: tuple[Row, ...]
+    chosen: Tensor | None
+
+    def choose(self, x: Tensor) -> Tensor:
+        return x if self.chosen is None else x[self.chosen]
+
+    def queries(self) -> list[int]:
+        return [row.stop - row.start if self.chosen is None else row.wanted for row in self.rows]
+
+
+def _parts(frame: Frame, x: Tensor) -> list[_Part]:
+    sizes = [block.tokens for block in frame.blocks]
+    split = zip(x.split(sizes), frame.cos.split(sizes), frame.sin.split(sizes), strict=True)
+    return [
+        _Part(*tensors, block.rows, block.wanted if frame.trimmed else None)
+        for tensors, block in zip(split, frame.blocks, strict=True)
+    ]
+
+
+def _linear(x: Tensor, linear: Linear) -> Tensor:
+    return functional.linear(x, *linear)
+
+
+def _added(x: Tensor, y: Tensor, linear: Linear) -> Tensor:
+    """X plus a linear map of y."""
+    weight, bias = linear
+    total = torch.addmm(x, y, weight.t())
+    return total if bias is None else total.add_(bias)
+
+
+def _forward(part: _Part, w: Parameters, frame: Frame) -> tuple[Tensor, _Kept]:
+    """A block through the layer."""
+    shape, epsilon = (-1, frame.head_dim), frame.epsilon
+    h = rms_norm(part.x, w.attention_norm, epsilon)
+    q = _linear(part.choose(h), w.q).unflatten(1, shape)
+    k, v = (_linear(h, linear).unflatten(1, shape) for linear in (w.k, w.v))
+    q = _rotated(q, part.choose(part.cos), part.choose(part.sin))
+    k = _rotated(k, part.cos, part.sin)
+    queries = q.split(part.queries())
+    attended = torch.cat(
+        [
+            attend(own, k[row.start : row.stop], v[row.start : row.stop])
+            for own, row in zip(queries, part.rows, strict=True)
+        ]
+    )
+    middle = _added(part.choose(part.x), attended, w.o)
+    h = rms_norm(middle, w.mlp_norm, epsilon)
+    gate, up = _linear(h, w.gate), _linear(h, w.up)
+    out = _added(middle, functional.silu(gate).mul_(up), w.down)
+    return out, _Kept(q, k, v, attended, middle, gate, up)
+
+
+@final
+class _Sums:
+    """Gradients of the parameters that ask for one, added up over blocks."""
+
+    def __init__(self, parameters: Parameters, wanted: tuple[bool, ...]) -> None:
+        self._given = parameters.flat()
+        self._sums: list[Tensor | None] = [
+            torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32))
+            if t is not None and ask
+            else None
+            for t, ask in zip(self._given, wanted, strict=True)
+        ]
+        names = [field.name for field in fields(parameters)]
+        self._at = {name: max(index, 2 * index - 2) for index, name in enumerate(names)}
+
+    def norm(self, name: str, gradient: Tensor) -> None:
+        """Add to the gradient of a norm's weight."""
+        total = self._sums[self._at[name]]
+        if total is not None:
+            total.add_(gradient)
+
+    def linear(self, name: str, above: Tensor, x: Tensor) -> None:
+        """Add to the gradients of a linear map with input x."""
+        index = self._at[name]
+        weight, bias = self._sums[index], self._sums[index + 1]
+        if weight is not None and weight.dtype == x.dtype:
+            torch.addmm(weight, above.t(), x, out=weight)
+        elif weight is not None:  # a 16-bit product, summed without further rounding
+            weight.add_(above.t() @ x)
+        if bias is not None:
+            bias.add_(above.sum(0, dtype=bias.dtype))
+
+    def finished(self) -> list[Tensor | None]:
+        """In the dtypes of the parameters."""
+        return [
+            total if total is None or given is None else total.to(given.dtype)
+            for total, given in zip(self._sums, self._given, strict=True)
+        ]
+
+
+def _mlp_backward(
+    above: Tensor, kept: _Kept, w: Parameters, frame: Frame, sums: _Sums
+) -> Tensor:
+    """Gradient to the middle of the layer, the residual included."""
+    h = rms_norm(kept.middle, w.mlp_norm, frame.epsilon)
+    activated = functional.silu(kept.gate)
+    sums.linear("down", above, activated * kept.up)
+    inner = above @ w.down[0]
+    for_up = activated.mul_(inner)
+    for_gate = torch.ops.aten.silu_backward(inner.mul_(kept.up), kept.gate)
+    sums.linear("gate", for_gate, h)
+    sums.linear("up", for_up, h)
+    for_h = torch.addmm(for_gate @ w.gate[0], for_up, w.up[0])
+    gradient, for_weight = _norm_backward(for_h, kept.middle, w.mlp_norm, frame.epsilon)
+    sums.norm("mlp_norm", for_weight)
+    return gradient.add_(above)
+
+
+def _attention_backward(
+    above: Tensor, part: _Part, kept: _Kept, w: Parameters, sums: _Sums
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients to queries, keys and values as the linear maps gave them, heads side by side."""
+    sums.linear("o", above, kept.attended)
+    upstream, queries = above @ w.o[0], part.queries()
+    rows = zip(upstream.split(queries), kept.q.split(queries), part.rows, strict=True)
+    found = [
+        attend_backward(own, q, kept.k[row.start : row.stop], kept.v[row.start : row.stop])
+        for own, q, row in rows
+    ]
+    for_q, for_k, for_v = (torch.cat(parts) for parts in zip(*found, strict=True))
+    for_q = _rotated(for_q, part.choose(part.cos), -part.choose(part.sin))
+    for_k = _rotated(for_k, part.cos, -part.sin)
+    return for_q.flatten(1), for_k.flatten(1), for_v.flatten(1)
+
+
+def _backward(
+    above: Tensor, part: _Part, kept: _Kept, w: Parameters, frame: Frame, sums: _Sums
+) -> Tensor:
+    """Gradient to the block's input; those of the parameters are added to `sums`."""
+    middle = _mlp_backward(above, kept, w, frame, sums)
+    for_q, for_k, for_v = _attention_backward(middle, part, kept, w, sums)
+    h = rms_norm(part.x, w.attention_norm, frame.epsilon)
+    sums.linear("q", for_q, part.choose(h))
+    sums.linear("k", for_k, h)
+    sums.linear("v", for_v, h)
+    for_h = torch.addmm(for_k @ w.k[0], for_v, w.v[0])
+    if part.chosen is None:
+        for_h = torch.addmm(for_h, for_q, w.q[0], out=for_h)
+    else:
+        for_h.index_add_(0, part.chosen, for_q @ w.q[0])
+    gradient, for_weight = _norm_backward(for_h, part.x, w.attention_norm, frame.epsilon)
+    sums.norm("attention_norm", for_weight)
+    if part.chosen is None:
+        return gradient.add_(middle)
+    return gradient.index_add_(0, part.chosen, middle)
+
+
+class _PackedLayer(torch.autograd.Function):
+    """Autograd around `_forward` and `_backward`, block by block."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, frame: Frame, *flat: Tensor) -> Tensor:
+        w = Parameters.of(flat)
+        outs: list[Tensor] = []
+        ctx.frame, ctx.kept = frame, []
+        keep = any(ctx.needs_input_grad) and not frame.checkpoint
+        for part in _parts(frame, x):
+            out, kept = _forward(part, w, frame)
+            outs.append(out)
+            ctx.kept.append(kept if keep else None)
+        ctx.save_for_backward(x, *flat)
+        return torch.cat(outs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator hides the names
+        x, *flat = ctx.saved_tensors
+        frame: Frame = ctx.frame
+        w = Parameters.of(tuple(flat))
+        sums = _Sums(w, ctx.needs_input_grad[2:])
+        parts = _parts(frame, x)
+        heights = [sum(part.queries()) for part in parts]
+        gradients: list[Tensor] = []
+        for index, (part, own) in enumerate(zip(parts, above.split(heights), strict=True)):
+            kept = ctx.kept[index] or _forward(part, w, frame)[1]
+            ctx.kept[index] = None
+            gradients.append(_backward(own, part, kept, w, frame, sums))
+        return (torch.cat(gradients), None, *sums.finished())
+
+
+_apply = cast(
+    Callable[..., Tensor],
+    _PackedLayer.apply,  # pyright: ignore[reportUnknownMemberType] - torch leaves it untyped
+)
