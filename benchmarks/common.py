@@ -47,17 +47,12 @@ class Spread:
     most: float
     repeats: int
 
-    def scaled(self, factor: float) -> "Spread":
-        """Every value times a positive factor."""
-        values = (self.median, self.low, self.high, self.least, self.most)
-        return Spread(*(factor * value for value in values), self.repeats)
-
 
 def spread(values: Sequence[float]) -> Spread:
     """The spread of some values, at least one."""
-    low, _, high = (
-        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-    )
+    several = len(values) > 1
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if several else [*values] * 3
+    low, _, high = quartiles
     return Spread(statistics.median(values), low, high, min(values), max(values), len(values))
 
 

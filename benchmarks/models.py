@@ -10,6 +10,7 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -131,13 +132,15 @@ def random_model(
         bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD
     )
     _set_stop(module, stop)
-    return wrap(module.to(dtype), words or tokenizer(sizes.vocabulary))
+    cast(torch.nn.Module, module).to(dtype)
+    return wrap(module, words or tokenizer(sizes.vocabulary))
 
 
 @torch.no_grad()
 def _set_stop(module: LlamaForCausalLM, chance: float) -> None:
     """Hold channel 0 constant and let the stop token's logit be a multiple of it."""
     module.model.embed_tokens.weight[:, 0] = _CONSTANT
+    block: Any
     for block in module.model.layers:
         block.self_attn.o_proj.weight[0] = 0
         block.mlp.down_proj.weight[0] = 0

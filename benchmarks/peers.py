@@ -140,7 +140,7 @@ def on_policy(
     from trl import DistillationConfig, DistillationTrainer
 
     words = run.student.tokenizer
-    texts = [words.decode(ids) for ids in prompts]
+    texts = [words.decode(list(ids)) for ids in prompts]
     steps = _Steps(step_done)
     with tempfile.TemporaryDirectory() as folder:
         settings = DistillationConfig(
@@ -225,5 +225,6 @@ def in_bfloat16(model: LanguageModel) -> LanguageModel:
     """A frozen copy with bfloat16 weights: one line for TRL's user."""
     import copy
 
-    module = copy.deepcopy(model.module).to(torch.bfloat16).eval()
+    module: Any = copy.deepcopy(model.module)
+    module = module.to(torch.bfloat16).eval()
     return replace(model, module=module)

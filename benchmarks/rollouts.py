@@ -87,7 +87,7 @@ def race(
     work = {kernel: _Counted(decode(kernel)) for kernel in ours.kernels(model)}
     work[_SERVED] = _Counted(generate)
     repeats = repeats or settings.repeats
-    timings = interleave(work, repeats=repeats, warmup=1, device=settings.device)
+    timings = interleave(work, repeats=repeats, warmup=settings.warmup, device=settings.device)
     return Race(timings, {name: counted.tokens[-repeats:] for name, counted in work.items()})
 
 

@@ -17,6 +17,8 @@ from benchmarks.turns import Loop, take_turns
 from fractionate.models.load import LanguageModel
 
 BF16_TEACHER = "TRL, bf16 teacher"
+Training = Callable[[Callable[[], None]], float]
+"""Trains; calls what it is given after every step; returns the tokens of a step."""
 
 
 class Bench:
@@ -42,7 +44,7 @@ class Bench:
         self.prompts = models.prompts(sizes, self.steps)
         self._tokens: dict[str, float] = {}
 
-    def race(self, loops: Mapping[str, Loop]) -> Timings:
+    def race(self, loops: Mapping[str, Training]) -> Timings:
         """Let the loops take turns; all must have trained on the same number of tokens.
 
         Raises:
@@ -61,7 +63,7 @@ class Bench:
             raise ValueError(f"unequal work: {self._tokens} tokens per step, not {expected}")
         return timings
 
-    def _counting(self, name: str, loop: Callable[[Callable[[], None]], float]) -> Loop:
+    def _counting(self, name: str, loop: Training) -> Loop:
         def counted(step_done: Callable[[], None]) -> None:
             self._tokens[name] = loop(step_done)
 
@@ -82,11 +84,11 @@ class Bench:
             precision=tuple(precision.items()),
         )
 
-    def our_step(self, run: ours.OurRun) -> Loop:
+    def our_step(self, run: ours.OurRun) -> Training:
         """On-policy steps of ours."""
         return lambda step_done: ours.on_policy(run, self.prompts, step_done)
 
-    def our_cached_step(self, run: ours.OurRun, corpus: Path) -> Loop:
+    def our_cached_step(self, run: ours.OurRun, corpus: Path) -> Training:
         """Off-policy steps of ours, from a shared corpus."""
         return lambda step_done: ours.off_policy(run, self.prompts, corpus, step_done)
 
@@ -104,11 +106,11 @@ class Bench:
             device=self.settings.device,
         )
 
-    def trl_step(self, run: peers.TrlRun) -> Loop:
+    def trl_step(self, run: peers.TrlRun) -> Training:
         """Steps of DistillationTrainer."""
         return lambda step_done: peers.on_policy(run, self.prompts, step_done)
 
-    def gkd_step(self, run: peers.TrlRun, texts: Sequence[Sequence[int]] | None) -> Loop:
+    def gkd_step(self, run: peers.TrlRun, texts: Sequence[Sequence[int]] | None) -> Training:
         """Steps of GKDTrainer, on texts made before or with seq_kd."""
         return lambda step_done: peers.off_policy(run, self.prompts, texts, step_done)
 

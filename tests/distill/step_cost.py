@@ -90,7 +90,7 @@ class Written(RolloutSource):
     def __init__(self, source: FreshRollouts, vocabulary: int) -> None:
         self._steps = [source.completions(i, _prompts(i, vocabulary)) for i in range(STEPS)]
 
-    def completions(self, step: int, prompts: list[Prompt]) -> Drawn:
+    def completions(self, step: int, prompts: list[Prompt]) -> Drawn:  # noqa: ARG002
         """Those of a step."""
         return self._steps[step]
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 import step_cost
 
 LARGE = [name for name, (size, *_) in step_cost.CASES.items() if size != "tiny"]

@@ -25,7 +25,7 @@ def _shaken(module):
     """Every parameter at random, biases and norms among them."""
     with borrow_global(5, "shaken"), torch.no_grad():
         for parameter in module.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
     return module
 
 

@@ -101,7 +101,7 @@ def clipping_saves_reverse(shelf: Sequence[Design]) -> Finding:
 
 def _gain(clipped: Design, free: Design, kl: str) -> Floats:
     """Accuracy with minus without clipping at the larger rates [arms, seeds]."""
-    limit = LARGE_RATE * min(free.rates, default=0.0)
+    limit = LARGE_RATE * (rates(free.runs)[0] if len(free.rates) > 1 else 0.0)
 
     def large(arm: Arm) -> bool:
         return arm.kl == kl and (arm.rate or 0.0) >= limit

@@ -139,7 +139,8 @@ class Design:
 def designs(studies: Sequence[Runs]) -> tuple[Design, ...]:
     """All designs of the studies, those closest to the paper's main experiment first.
 
-    Then come designs of the same family as the first study, more seeds, more runs.
+    Among equals come the family of most designs, more seeds, more runs, more measurements, and the
+    order given.
     """
     found = [d for place, runs in enumerate(studies) for d in _designs(runs, place)]
     families = [design.family for design in found]
@@ -152,6 +153,7 @@ def designs(studies: Sequence[Runs]) -> tuple[Design, ...]:
             design.family != first,
             -len(runs.complete.seeds),
             -len(runs.runs),
+            -len(runs.runs[0].final),
             design.place,
         )
 

@@ -70,9 +70,8 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
         vocab_size: number of leading ids kept in both laws; None keeps all.
         token_weights: one weight per position, already divided by the step's denominator
             (`token_weights` of the reductions). Given, the weighted scalar sum is returned and the
-            gradients are formed in the forward pass: the fast form. A second backward pass through
-            the same graph forms them anew. A position of weight 0 stays out of sum and gradients,
-            even where its value is NaN. Used in the dtype of the logits.
+            gradients are formed in the forward pass: the fast form. A position of weight 0 stays
+            out of sum and gradients, even where its value is NaN.
         return_stats: also return `DivergenceStats`, at the loss temperatures.
         chunk_size: positions per chunk; None takes what `chunk_bytes` holds.
         chunk_bytes: budget for what is kept of one chunk (two numbers per logit), 64 MiB unless
@@ -89,19 +88,13 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
 
     Raises:
         ValueError: shapes that do not fit, unequal vocabularies without `vocab_size`, a parameter
-            that is missing, out of range or not wanted, or an infinite KL (with position and token
-            id).
+            missing, out of range or not wanted, or an infinite KL (with position and token id).
 
-    Source: arXiv 2609.35259, equation 1 (per-token divergence); the form is this project's.
+    Source: arXiv 2609.35259, equation 1; the form is this project's.
     """
     heads = (student_head, teacher_head)
     _check_shapes(student_hidden, teacher_hidden, heads, token_weights)
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"chunk_size={chunk_size} must be at least 1 position, or None")
-    if chunk_bytes < 1:
-        raise ValueError(f"chunk_bytes={chunk_bytes} must be at least 1 byte")
-    if gemm_dtype not in {None, torch.bfloat16}:
-        raise ValueError(f"gemm_dtype={gemm_dtype} must be torch.bfloat16 or None")
+    _check_options(chunk_size, chunk_bytes, gemm_dtype)
     plan = _Plan(
         kind=kind,
         parameter=_parameter(kind, parameter),
@@ -115,9 +108,18 @@ def linear_divergence(  # noqa: PLR0913 - the contract's own arguments: two laws
     operands = (student_hidden, student_head, teacher_hidden, teacher_head)
     weights = None if token_weights is None else token_weights.to(Operands(*operands).dtype)
     value, stats = _apply(*operands, weights, plan)
-    if not return_stats:
-        return value
-    return value, DivergenceStats(*stats.unbind(0))
+    return (value, DivergenceStats(*stats.unbind(0))) if return_stats else value
+
+
+def _check_options(
+    chunk_size: int | None, chunk_bytes: int, gemm_dtype: torch.dtype | None
+) -> None:
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size={chunk_size} must be at least 1 position, or None")
+    if chunk_bytes < 1:
+        raise ValueError(f"chunk_bytes={chunk_bytes} must be at least 1 byte")
+    if gemm_dtype not in {None, torch.bfloat16}:
+        raise ValueError(f"gemm_dtype={gemm_dtype} must be torch.bfloat16 or None")
 
 
 @final

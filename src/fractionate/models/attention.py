@@ -53,7 +53,7 @@ def attend_backward(
         above = _grouped(upstream[low:high], len(keys))
         for_values[:, :end] += torch.bmm(weights.transpose(1, 2), above)
         scores = torch.bmm(above, values[:, :end].transpose(1, 2))
-        scores = torch._softmax_backward_data(scores, weights, -1, scores.dtype)  # noqa: SLF001
+        scores = torch._softmax_backward_data(scores, weights, -1, scores.dtype)
         scores *= q.shape[-1] ** -0.5
         for_queries.append(_ungrouped(torch.bmm(scores, keys[:, :end]), high - low))
         for_keys[:, :end] += torch.bmm(scores.transpose(1, 2), queries)

@@ -54,7 +54,7 @@ def runs_packed(module: PreTrainedModel) -> bool:
 def _is_plain(part: nn.Module) -> bool:
     """Whether a part is what its architecture made it: no adapter, no parametrisation, no hook."""
     ours = type(part).__module__.startswith(("torch.nn.", "transformers."))
-    hooked = part._forward_hooks or part._forward_pre_hooks  # noqa: SLF001 - torch has no other door
+    hooked = part._forward_hooks or part._forward_pre_hooks
     return ours and not hooked
 
 
@@ -112,7 +112,7 @@ def packed_hidden(
         return _run(module, ids, positions, blocks, checkpoint=checkpoint)
     sizes = [block.tokens for block in blocks]
     parts = zip(ids.split(sizes), positions.split(sizes), blocks, strict=True)
-    return torch.cat([_run(module, *part, [block], checkpoint=False) for *part, block in parts])
+    return torch.cat([_run(module, i, at, [block], checkpoint=False) for i, at, block in parts])
 
 
 def _run(

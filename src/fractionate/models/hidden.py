@@ -6,7 +6,7 @@ chunk by chunk without the whole logits matrix.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from fractionate.models.attention import attend, attend_backward
 
+
 @final
 @dataclass(frozen=True)
 class Row:
@@ -52,7 +53,6 @@ class Block:
     def wanted(self) -> Tensor:
         """Tokens of the block whose hidden states are asked for."""
         return torch.cat([torch.arange(row.stop - row.wanted, row.stop) for row in self.rows])
-
 
 
 Linear = tuple[Tensor, Tensor | None]
@@ -258,9 +258,7 @@ class _Sums:
         ]
 
 
-def _mlp_backward(
-    above: Tensor, kept: _Kept, w: Parameters, frame: Frame, sums: _Sums
-) -> Tensor:
+def _mlp_backward(above: Tensor, kept: _Kept, w: Parameters, frame: Frame, sums: _Sums) -> Tensor:
     """Gradient to the middle of the layer, the residual included."""
     h = rms_norm(kept.middle, w.mlp_norm, frame.epsilon)
     activated = functional.silu(kept.gate)

@@ -164,8 +164,8 @@ class Continuous:
         if arrivals is not None:
             hidden = self._share(arrivals, hidden, len(active.rows))
             active = active.then(arrivals.active)
-        drawn = self._cache.draw(
-            self._cache.logits(hidden),
+        drawn = self._cache.draw_next(
+            hidden,
             self._draws.uniforms(active.written, active.rows),
             temperature=self._draws.temperature,
             entropy=self._draws.entropy,

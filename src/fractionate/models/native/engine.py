@@ -255,6 +255,9 @@ class Slots:
             pages_per_slot=self._table.shape[1],
         )
         self._space = torch.empty(self._library.space_needed(byref(model), length))
+        # kept from step to step: fresh pages for every step's logits would cost more than the draw
+        self._own_logits = torch.empty(slots, weights.vocabulary)
+        self._library.use_large_pages(self._own_logits.data_ptr(), self._own_logits.nbytes)
         self._draw_space = torch.empty(weights.vocabulary + 16)
         self._draw_sums = np.empty(weights.vocabulary // _SPAN + 1)
 
@@ -300,7 +303,21 @@ class Slots:
 
     def logits(self, hidden: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows vocab"]:
         """Logits of last hidden states, which are contiguous."""
-        logits = torch.empty(hidden.shape[0], self._weights.vocabulary)
+        return self._logits(hidden, torch.empty(hidden.shape[0], self._weights.vocabulary))
+
+    def draw_next(
+        self,
+        hidden: Float[Tensor, "rows hidden"],
+        uniforms: NDArray[np.float64],
+        *,
+        temperature: float,
+        entropy: bool,
+    ) -> Drawn:
+        """Draw one token per row from last hidden states, as many as there are slots at most."""
+        logits = self._logits(hidden, self._own_logits[: len(hidden)])
+        return self.draw(logits, uniforms, temperature=temperature, entropy=entropy)
+
+    def _logits(self, hidden: Tensor, logits: Tensor) -> Tensor:
         self._library.logits_of(
             byref(self._weights.model),
             hidden.shape[0],

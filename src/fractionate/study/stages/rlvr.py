@@ -28,7 +28,8 @@ def train_rlvr(job: Job) -> None:
     config = Grpo.model_validate(job.config["rlvr"])
     check_trainers(config.adaptation, device=job.device, field="rlvr")
     source = str(weights_folder(job.parent("cell"), "last"))
-    model = load_model(source, dtype=config.adaptation.dtype, device=job.device)
+    dtype = config.adaptation.dtype
+    model = load_model(source, dtype=dtype, device=job.device, kernel=job.kernel)
     policy = Policy(model, config.adaptation, seed=config.seed)
 
     def save(step: int) -> None:

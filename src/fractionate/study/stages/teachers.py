@@ -27,7 +27,11 @@ def train_teacher(job: Job) -> None:
     check_trainers(config.adaptation, device=job.device, field="teacher_training")
     location, revision = job.teacher_source()
     model = load_model(
-        location, revision=revision, dtype=config.adaptation.dtype, device=job.device
+        location,
+        revision=revision,
+        dtype=config.adaptation.dtype,
+        device=job.device,
+        kernel=job.kernel,
     )
     policy = Policy(model, config.adaptation, seed=config.seed)
     last = config.steps if config.use == "last" else config.use
