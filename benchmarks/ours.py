@@ -31,6 +31,7 @@ BFLOAT16 = {
     "master_weights": "float32",
     "state_dtype": "float32",
     "compute_dtype": "bfloat16",
+    "logits_dtype": "bfloat16",
 }
 
 
@@ -129,11 +130,15 @@ def _train(
     torch.use_deterministic_algorithms(deterministic)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        student = Student(run.student, optimizer)
         distill(
             Distillation(
-                student=Student(run.student, optimizer),
+                student=student,
                 scorer=Scorer(
-                    student=run.student, teacher=run.teacher, vocab_size=run.student.vocab_size
+                    student=run.student,
+                    teacher=run.teacher,
+                    vocab_size=run.student.vocab_size,
+                    product_dtype=student.product_dtype,
                 ),
                 source=source,
                 objective=Objective(run.method(cached=is_cached), max_length=run.new_tokens),

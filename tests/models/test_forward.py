@@ -164,9 +164,15 @@ def test_frozen_parameters_get_no_gradient():
 
 def test_blocks_hold_every_row_once_within_the_limit():
     lengths = [300, 200, 20, 900, 5]
-    blocks = blocks_of(lengths, [1] * 5)
+    blocks = blocks_of(lengths, [1] * 5, 512)
     assert [row.stop - row.start for block in blocks for row in block.rows] == lengths
     assert [block.tokens for block in blocks] == [500, 20, 900, 5]
+
+
+def test_rows_of_a_block_are_of_similar_length():
+    blocks = blocks_of([400, *[2] * 20], [1] * 21, 512)
+    padded = [max(r.stop - r.start for r in b.rows) * len(b.rows) for b in blocks]
+    assert max(padded) <= 2 * 512
 
 
 def test_attention_weights_exist_for_one_block_of_queries_only(monkeypatch):
@@ -175,7 +181,10 @@ def test_attention_weights_exist_for_one_block_of_queries_only(monkeypatch):
     monkeypatch.setattr(
         attention.torch, "softmax", lambda x, d: largest.append(x.shape[1]) or softmax(x, d)
     )
-    attention.attend(torch.randn(300, 4, 8), torch.randn(300, 2, 8), torch.randn(300, 2, 8))
+    padding = attention.Padding.of([300], [300])
+    attention.attend(
+        torch.randn(300, 4, 8), torch.randn(300, 2, 8), torch.randn(300, 2, 8), padding
+    )
     assert max(largest) == 2 * attention.QUERY_BLOCK
 
 

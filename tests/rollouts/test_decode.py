@@ -51,6 +51,18 @@ def test_lean_logits_equal_the_modules_own(any_model: LanguageModel):
             outlooks = [stepper.step(tokens) for stepper in steppers]
 
 
+def test_a_wide_head_in_slices_is_the_head(student: LanguageModel):
+    module = llama(1, vocab_size=1300, initializer_range=0.3)
+    wide = LanguageModel(module, student.tokenizer, (2,), 2, 0, 1299, "test")
+    with torch.inference_mode():
+        lean, own = (
+            stepper.prefill(PROMPTS, samples=1, max_new_tokens=1).logits
+            for stepper in (open_stepper(wide), TransformersStepper(wide))
+        )
+    assert lean.shape == own.shape == (4, 1299)
+    assert torch.allclose(lean, own, atol=1e-5)
+
+
 def test_rotary_kinds_that_depend_on_the_length_run_the_modules_own_forward():
     dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     assert runs_lean(llama())

@@ -59,6 +59,34 @@ def test_the_last_uniform_falls_inside_a_wide_vocabulary():
     assert int(token) == 49_999
 
 
+@pytest.mark.parametrize("size", [1025, 2048, 5000])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_a_wide_vocabulary_is_searched_as_a_narrow_one(size: int, temperature: float):
+    logits = 3 * torch.randn(203, size, generator=torch.Generator().manual_seed(2))
+    logits[:, ::3] = -torch.inf
+    logits[7, : size - 2] = -torch.inf  # all but the last span are empty
+    numbers = uniforms(203)
+    drawn = draw_from_logits(logits, numbers, temperature=temperature)
+    law = (logits.double() / temperature).log_softmax(-1)
+    cumulative = law.exp().cumsum(-1)
+    targets = numbers[:, None] * cumulative[:, -1:]
+    expected = torch.searchsorted(cumulative, targets, right=True)[:, 0]
+    assert torch.equal(drawn.tokens, expected)
+    assert torch.equal(inverse_cdf(law.exp(), numbers), expected)
+    assert torch.allclose(
+        drawn.log_probs.double(), law.gather(-1, expected[:, None])[:, 0], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("number", [0.0, 1e-300, 0.5, 1 - 2**-53])
+def test_a_wide_vocabulary_never_yields_a_token_of_weight_zero(number: float):
+    logits = torch.full((1, 3000), -torch.inf)
+    logits[0, [700, 1400, 2999]] = 0.25
+    drawn = draw_from_logits(logits, torch.tensor([number], dtype=torch.float64), temperature=1.0)
+    assert int(drawn.tokens) in (700, 1400, 2999)
+    assert float(drawn.log_probs) == pytest.approx(-1.0986123, abs=1e-6)
+
+
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
 def test_log_probs_are_those_of_the_law_really_drawn_from(top_p: float):
     logits = torch.randn(64, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

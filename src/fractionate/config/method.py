@@ -162,6 +162,9 @@ class Optimizer(Config):
         state_dtype: Of the two moments; it follows the tensor that is updated.
         compute_dtype: In which forward and backward run; "float32" computes exactly on the stored
             (rounded) weights.
+        logits_dtype: Of the matrix products behind the loss's logits: "bfloat16" rounds operands
+            and products, as transformers does with a bfloat16 model; sums and softmax stay
+            float32. It concerns the whole-vocabulary support.
     """
 
     lr: PositiveFloat = 1e-5
@@ -176,6 +179,7 @@ class Optimizer(Config):
     master_weights: Literal["none", "float32"] = "none"
     state_dtype: Dtype = "bfloat16"
     compute_dtype: Dtype = "bfloat16"
+    logits_dtype: Dtype = "float32"
 
     @model_validator(mode="after")
     def _precision_is_possible(self) -> "Optimizer":
@@ -190,6 +194,11 @@ class Optimizer(Config):
                 f"optimizer.state_dtype '{self.state_dtype}' does not fit: with param_dtype "
                 f"'{self.param_dtype}' and master_weights '{self.master_weights}' the update "
                 f"happens in {updated}, and so do its moments. Set state_dtype: {updated}"
+            )
+        if self.logits_dtype == "bfloat16" and self.compute_dtype != "bfloat16":
+            raise ValueError(
+                "optimizer.logits_dtype 'bfloat16' would round the logits of a float32 forward "
+                "pass. Set logits_dtype: float32, or compute_dtype: bfloat16"
             )
         if self.param_dtype == "float32" and self.compute_dtype != "float32":
             raise ValueError(

@@ -37,6 +37,7 @@ class Laws:
         teacher_hidden: Teacher's last hidden states at the same positions.
         teacher_head: Teacher's output matrix.
         vocab_size: Tokens that both laws are over.
+        product_dtype: In which hidden states meet heads in the loss; none is that of the logits.
     """
 
     student_hidden: Float[Tensor, "tokens student_dim"]
@@ -44,6 +45,7 @@ class Laws:
     teacher_hidden: Float[Tensor, "tokens teacher_dim"]
     teacher_head: Float[Tensor, "teacher_vocab teacher_dim"]
     vocab_size: int
+    product_dtype: torch.dtype | None = None
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ def _full(method: Method, share: Share) -> Float[Tensor, ""]:
             teacher_temperature=temperature.teacher_loss,
             vocab_size=laws.vocab_size,
             token_weights=share.weights,
+            gemm_dtype=laws.product_dtype,
         ),
     )
 

@@ -22,6 +22,7 @@ class Scorer:
         teacher: LanguageModel,
         vocab_size: int,
         activation_bytes: int | None = None,
+        product_dtype: torch.dtype | None = None,
     ) -> None:
         """Bind the two models and the vocabulary that their laws share.
 
@@ -31,7 +32,9 @@ class Scorer:
             vocab_size: Tokens that both laws are over.
             activation_bytes: Activations of a micro-batch above which its layers are computed
                 again in the backward pass; none keeps them always.
+            product_dtype: Of the loss's products of hidden states and heads; none is exact.
         """
+        self._product_dtype = product_dtype
         self._activation_bytes = activation_bytes
         self.packed = runs_packed(student.module) and runs_packed(teacher.module)
         self._student = student
@@ -68,6 +71,7 @@ class Scorer:
             teacher_hidden=teacher_hidden,
             teacher_head=head_weight(self._teacher.module).detach(),
             vocab_size=self._vocab_size,
+            product_dtype=self._product_dtype,
         )
 
     def _recomputes(

@@ -76,6 +76,11 @@ class Student:
             fused=True,
         )
 
+    @property
+    def product_dtype(self) -> torch.dtype | None:
+        """Of the loss's products of hidden states and heads; none forms them exactly."""
+        return torch.bfloat16 if self.optimizer.logits_dtype == "bfloat16" else None
+
     def weights(self) -> dict[str, Tensor]:
         """The stored weights: what a checkpoint holds and what is evaluated."""
         dtype = DTYPES[self.optimizer.param_dtype]
@@ -98,13 +103,12 @@ class Student:
                 f"{clipping}, or look at the last records of this cell"
             )
         coefficient = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
-        for name, gradient in gradients.items():  # in place: a second copy is never held
-            tensor = self._updated[name]
+        for name in list(gradients):  # in place or one by one: no second copy of all is ever held
+            gradient, tensor = gradients.pop(name), self._updated[name]
             tensor.grad = (gradient.mul_(coefficient) if coefficient < 1 else gradient).to(
                 tensor.dtype
             )
             self._compute[name].grad = None
-        del gradients
         for group in self._adam.param_groups:
             group["lr"] = lr
         self._adam.step()

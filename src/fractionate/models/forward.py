@@ -31,7 +31,8 @@ from fractionate.models.layer import Block, Frame, Parameters, Row, rms_norm, ru
 _ARCHITECTURES: Final = (LlamaForCausalLM, Qwen2ForCausalLM)
 _STATIC_ROPE: Final = ("default", "linear", "llama3", "yarn")
 BLOCK_TOKENS: Final = 512
-"""Tokens whose activations go through a layer together; about what a cache of 1 MiB holds."""
+"""Tokens whose activations go through a layer together in float32, more in 16 bits; about what a
+cache of 1 MiB holds."""
 
 
 def runs_packed(module: PreTrainedModel) -> bool:
@@ -72,19 +73,25 @@ def kept_per_token(config: PreTrainedConfig) -> int:
 # ---------------------------------------------------------------- which tokens
 
 
-def blocks_of(lengths: Sequence[int], wanted: Sequence[int]) -> list[Block]:
-    """Cut rows into blocks of at most `BLOCK_TOKENS` tokens; a longer row stands alone.
+def blocks_of(lengths: Sequence[int], wanted: Sequence[int], size: int) -> list[Block]:
+    """Cut rows into blocks of at most `size` tokens; a longer row stands alone.
+
+    Padded to its longest row, which attention does, a block has at most twice as many.
 
     Args:
         lengths: Tokens of each row.
         wanted: How many of its last hidden states are asked for.
+        size: Tokens of a block.
     """
     blocks: list[list[Row]] = []
+    longest = 0
     for length, count in zip(lengths, wanted, strict=True):
         start = blocks[-1][-1].stop if blocks else 0
-        if not blocks or start + length > BLOCK_TOKENS:
+        longest = max(longest, length)
+        padded = longest * (len(blocks[-1]) + 1) if blocks else 0
+        if not blocks or start + length > size or padded > 2 * size:
             blocks.append([])
-            start = 0
+            start, longest = 0, length
         blocks[-1].append(Row(start, start + length, count))
     return [Block(tuple(rows)) for rows in blocks]
 
@@ -105,7 +112,8 @@ def packed_hidden(
         checkpoint: Keep only the input of each layer for the backward pass and compute the layer
             again there: the same gradients, bit for bit, for a third more operations.
     """
-    blocks = blocks_of([len(text) for text in texts], wanted)
+    size = BLOCK_TOKENS * 4 // module.dtype.itemsize
+    blocks = blocks_of([len(text) for text in texts], wanted, size)
     ids = torch.tensor([index for text in texts for index in text])
     positions = torch.cat([torch.arange(len(text)) for text in texts])
     if torch.is_grad_enabled():

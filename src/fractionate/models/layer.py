@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from fractionate.models.attention import attend, attend_backward
+from fractionate.models.attention import Padding, attend, attend_backward
 
 
 @final
@@ -53,6 +53,20 @@ class Block:
     def wanted(self) -> Tensor:
         """Tokens of the block whose hidden states are asked for."""
         return torch.cat([torch.arange(row.stop - row.wanted, row.stop) for row in self.rows])
+
+    def padding(self, *, trimmed: bool) -> Padding:
+        """How its rows are padded for attention of all tokens, or of the wanted ones."""
+        return self._trimmed if trimmed else self._whole
+
+    @cached_property
+    def _whole(self) -> Padding:
+        lengths = [row.stop - row.start for row in self.rows]
+        return Padding.of(lengths, lengths)
+
+    @cached_property
+    def _trimmed(self) -> Padding:
+        lengths = [row.stop - row.start for row in self.rows]
+        return Padding.of(lengths, [row.wanted for row in self.rows])
 
 
 Linear = tuple[Tensor, Tensor | None]
@@ -128,15 +142,15 @@ def _normalised(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
 
 
 def _norm_backward(
-    gradient: Tensor, x: Tensor, weight: Tensor, epsilon: float
+    gradient: Tensor, unit: Tensor, factor: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients to the input and to the weight, the latter wide."""
-    unit, factor = _normalised(x, epsilon)
+    """Gradients to the input and to the weight, the latter wide, from what `_normalised` gave."""
+    dtype = gradient.dtype
     unit, gradient = unit.to(factor.dtype), gradient.to(factor.dtype)
     product = gradient * unit
-    inner = torch.mv(product, weight.to(factor.dtype)).div_(x.shape[-1])
-    for_input = (gradient * weight).sub_(unit.mul_(inner[:, None])).mul_(factor)
-    return for_input.to(x.dtype), product.sum(0)
+    inner = torch.mv(product, weight.to(factor.dtype)).div_(unit.shape[-1])
+    for_input = (gradient * weight).addcmul_(unit, inner[:, None], value=-1).mul_(factor)
+    return for_input.to(dtype), product.sum(0)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -166,21 +180,22 @@ class _Part(NamedTuple):
     x: Tensor
     cos: Tensor
     sin: Tensor
-    rows: tuple[Row, ...]
+    padding: Padding
     chosen: Tensor | None
 
     def choose(self, x: Tensor) -> Tensor:
         return x if self.chosen is None else x[self.chosen]
-
-    def queries(self) -> list[int]:
-        return [row.stop - row.start if self.chosen is None else row.wanted for row in self.rows]
 
 
 def _parts(frame: Frame, x: Tensor) -> list[_Part]:
     sizes = [block.tokens for block in frame.blocks]
     split = zip(x.split(sizes), frame.cos.split(sizes), frame.sin.split(sizes), strict=True)
     return [
-        _Part(*tensors, block.rows, block.wanted if frame.trimmed else None)
+        _Part(
+            *tensors,
+            block.padding(trimmed=frame.trimmed),
+            block.wanted if frame.trimmed else None,
+        )
         for tensors, block in zip(split, frame.blocks, strict=True)
     ]
 
@@ -204,13 +219,7 @@ def _forward(part: _Part, w: Parameters, frame: Frame) -> tuple[Tensor, _Kept]:
     k, v = (_linear(h, linear).unflatten(1, shape) for linear in (w.k, w.v))
     q = _rotated(q, part.choose(part.cos), part.choose(part.sin))
     k = _rotated(k, part.cos, part.sin)
-    queries = q.split(part.queries())
-    attended = torch.cat(
-        [
-            attend(own, k[row.start : row.stop], v[row.start : row.stop])
-            for own, row in zip(queries, part.rows, strict=True)
-        ]
-    )
+    attended = attend(q, k, v, part.padding)
     middle = _added(part.choose(part.x), attended, w.o)
     h = rms_norm(middle, w.mlp_norm, epsilon)
     gate, up = _linear(h, w.gate), _linear(h, w.up)
@@ -260,7 +269,8 @@ class _Sums:
 
 def _mlp_backward(above: Tensor, kept: _Kept, w: Parameters, frame: Frame, sums: _Sums) -> Tensor:
     """Gradient to the middle of the layer, the residual included."""
-    h = rms_norm(kept.middle, w.mlp_norm, frame.epsilon)
+    unit, factor = _normalised(kept.middle, frame.epsilon)
+    h = unit * w.mlp_norm
     activated = functional.silu(kept.gate)
     sums.linear("down", above, activated * kept.up)
     inner = above @ w.down[0]
@@ -269,7 +279,7 @@ def _mlp_backward(above: Tensor, kept: _Kept, w: Parameters, frame: Frame, sums:
     sums.linear("gate", for_gate, h)
     sums.linear("up", for_up, h)
     for_h = torch.addmm(for_gate @ w.gate[0], for_up, w.up[0])
-    gradient, for_weight = _norm_backward(for_h, kept.middle, w.mlp_norm, frame.epsilon)
+    gradient, for_weight = _norm_backward(for_h, unit, factor, w.mlp_norm)
     sums.norm("mlp_norm", for_weight)
     return gradient.add_(above)
 
@@ -279,13 +289,8 @@ def _attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients to queries, keys and values as the linear maps gave them, heads side by side."""
     sums.linear("o", above, kept.attended)
-    upstream, queries = above @ w.o[0], part.queries()
-    rows = zip(upstream.split(queries), kept.q.split(queries), part.rows, strict=True)
-    found = [
-        attend_backward(own, q, kept.k[row.start : row.stop], kept.v[row.start : row.stop])
-        for own, q, row in rows
-    ]
-    for_q, for_k, for_v = (torch.cat(parts) for parts in zip(*found, strict=True))
+    upstream = above @ w.o[0]
+    for_q, for_k, for_v = attend_backward(upstream, kept.q, kept.k, kept.v, part.padding)
     for_q = _rotated(for_q, part.choose(part.cos), -part.choose(part.sin))
     for_k = _rotated(for_k, part.cos, -part.sin)
     return for_q.flatten(1), for_k.flatten(1), for_v.flatten(1)
@@ -297,7 +302,8 @@ def _backward(
     """Gradient to the block's input; those of the parameters are added to `sums`."""
     middle = _mlp_backward(above, kept, w, frame, sums)
     for_q, for_k, for_v = _attention_backward(middle, part, kept, w, sums)
-    h = rms_norm(part.x, w.attention_norm, frame.epsilon)
+    unit, factor = _normalised(part.x, frame.epsilon)
+    h = unit * w.attention_norm
     sums.linear("q", for_q, part.choose(h))
     sums.linear("k", for_k, h)
     sums.linear("v", for_v, h)
@@ -306,7 +312,7 @@ def _backward(
         for_h = torch.addmm(for_h, for_q, w.q[0], out=for_h)
     else:
         for_h.index_add_(0, part.chosen, for_q @ w.q[0])
-    gradient, for_weight = _norm_backward(for_h, part.x, w.attention_norm, frame.epsilon)
+    gradient, for_weight = _norm_backward(for_h, unit, factor, w.attention_norm)
     sums.norm("attention_norm", for_weight)
     if part.chosen is None:
         return gradient.add_(middle)
@@ -337,7 +343,7 @@ class _PackedLayer(torch.autograd.Function):
         w = Parameters.of(tuple(flat))
         sums = _Sums(w, ctx.needs_input_grad[2:])
         parts = _parts(frame, x)
-        heights = [sum(part.queries()) for part in parts]
+        heights = [len(part.padding.query_places) for part in parts]
         gradients: list[Tensor] = []
         for index, (part, own) in enumerate(zip(parts, above.split(heights), strict=True)):
             kept = ctx.kept[index] or _forward(part, w, frame)[1]

@@ -29,9 +29,13 @@ from fractionate.models.stepper import Outlook, Packed, pack
 _STATIC_ROPE: Final = ("default", "linear", "llama3", "yarn")
 _FIRST_COLUMNS: Final = 64
 _PREFILL_TOKENS: Final = 8192
-_FUSE_BELOW: Final = 300_000_000
-"""Parameters up to which projections are copied into one matrix; above, the copy costs more memory
-than the fewer calls save time."""
+_FUSE_BELOW: Final = 32_000_000
+"""Parameters up to which projections are copied into one matrix; above, the copy costs more time
+and memory than the fewer calls save."""
+
+_WHOLE_HEAD: Final = 1024
+_HEAD_SLICE: Final = 512
+"""Rows of a wide head in one product on a CPU: slices that stay in the cache are a fifth faster."""
 
 
 def runs_lean(module: PreTrainedModel) -> bool:
@@ -242,7 +246,13 @@ class LlamaStepper:
 
     def _outlook(self, x: Tensor) -> Outlook:
         hidden = _rms_norm(x, self._norm, self._epsilon)
-        return Outlook(functional.linear(hidden, self._head), hidden)
+        if hidden.device.type != "cpu" or len(self._head) <= _WHOLE_HEAD:
+            return Outlook(functional.linear(hidden, self._head), hidden)
+        logits = hidden.new_empty(hidden.shape[0], len(self._head))
+        parts = zip(self._head.split(_HEAD_SLICE), logits.split(_HEAD_SLICE, 1), strict=True)
+        for rows, columns in parts:
+            torch.mm(hidden, rows.T, out=columns)
+        return Outlook(logits, hidden)
 
 
 def _compute_dtype(module: PreTrainedModel) -> torch.dtype:

@@ -1,12 +1,17 @@
 """Drawing one token per row: temperature, nucleus, inverse CDF."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from fractionate.rollouts.laws import nucleus_log_probs
+
+_WIDE_VOCABULARY: Final = 1024
+_SPAN: Final = 512
+_ROWS_IN_CACHE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,21 @@ def inverse_cdf(
 ) -> Int[Tensor, " rows"]:
     """The token whose slice of the cumulative weights holds the uniform.
 
-    The sum runs in float64 and the comparison is strict, so a token of weight 0 is never drawn.
+    The sum runs in float64 and the comparison is strict, so a token of weight 0 is never drawn. A
+    wide vocabulary is searched span by span, then within one; the spans' own sums have the dtype
+    of the weights.
 
     Args:
         weights: Not negative, not all 0 in a row, need not add up to 1.
         uniforms: One number in [0, 1) per row, float64.
     """
-    return _search(weights.cumsum(-1, dtype=torch.float64), uniforms)
+    size = weights.shape[-1]
+    if size <= _WIDE_VOCABULARY:
+        return _search(weights.cumsum(-1, dtype=torch.float64), uniforms)
+    spans = nn.functional.pad(weights, (0, -size % _SPAN)).unflatten(-1, (-1, _SPAN))
+    span, share, _ = _find_span(spans.sum(-1), uniforms)
+    inside = spans[torch.arange(len(spans), device=spans.device), span]
+    return span * _SPAN + _search(inside.cumsum(-1, dtype=torch.float64), share)
 
 
 def draw_from_law(
@@ -71,6 +84,8 @@ def draw_from_logits(
     if top_p < 1.0:
         law = sampler_log_probs(logits, temperature=temperature, top_p=top_p)
         return draw_from_law(law, uniforms)
+    if logits.shape[-1] > _WIDE_VOCABULARY:
+        return _draw_wide(logits, uniforms, temperature)
     scaled = _wide(logits) / temperature
     scaled = scaled - scaled.amax(-1, keepdim=True)
     cumulative = scaled.exp().cumsum(-1, dtype=torch.float64)
@@ -89,6 +104,44 @@ def pick(
 ) -> Float[Tensor, " rows"]:
     """The entry of each row's token."""
     return log_probs.gather(-1, tokens[:, None])[:, 0]
+
+
+def _draw_wide(logits: Tensor, uniforms: Tensor, temperature: float | int) -> Drawn:
+    """Draw from wide rows: the weights are summed by spans, and kept of one span only."""
+    top = logits.amax(-1, keepdim=True)
+    span, share, totals = _find_span(_span_sums(logits, top, temperature), uniforms)
+    columns = span[:, None] * _SPAN + torch.arange(_SPAN, device=logits.device)
+    there = columns < logits.shape[-1]
+    scaled = (_wide(logits.gather(-1, columns.where(there, 0))) - top) / temperature
+    within = _search((scaled.exp() * there).cumsum(-1, dtype=torch.float64), share)
+    log_probs = pick(scaled, within) - totals.log().to(scaled.dtype)
+    return Drawn(span * _SPAN + within, log_probs)
+
+
+def _span_sums(logits: Tensor, top: Tensor, temperature: float | int) -> Tensor:
+    """exp((logits - top) / temperature) summed by spans, of a few rows that fit a cache at once."""
+    size, few = logits.shape[-1], _ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
+    weights = _wide(logits[:0]).new_zeros(min(few, len(logits)), size + -size % _SPAN)
+    sums = weights.new_empty(len(logits), weights.shape[-1] // _SPAN)
+    for rows, highest, out in zip(logits.split(few), top.split(few), sums.split(few), strict=True):
+        own = weights[: len(rows)]
+        scaled = torch.sub(rows, highest, out=own[:, :size])
+        if temperature != 1:
+            scaled.div_(temperature)
+        scaled.exp_()
+        torch.sum(own.unflatten(-1, (-1, _SPAN)), -1, out=out)
+    return sums
+
+
+def _find_span(sums: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The span that holds the uniform, which share of it lies below, and the sum of all spans."""
+    sums = sums.double()
+    ends = sums.cumsum(-1)
+    span, totals = _search(ends, uniforms), ends[:, -1]
+    own = pick(sums, span)
+    share = (uniforms * totals - (pick(ends, span) - own)) / own
+    # below 1, so that the search inside the span ends inside it
+    return span, share.clamp(0.0, 1.0 - 2.0**-53), totals
 
 
 def _search(cumulative: Tensor, uniforms: Tensor) -> Tensor:

@@ -32,6 +32,8 @@ _BENCHMARK_SIZE, _BENCHMARK_TASKS = 1_000, {"mmlu_pro": 14}
 """Documents of a benchmark whose size only the harness knows; tasks of the groups among them."""
 _STEP_RECORD, _ITEM_RECORD = 1024, 512
 """Bytes of one line of records, generously."""
+_WAVE_BYTES: Mapping[str, int] = {"cpu": 2**29, "cuda": 2**34}
+"""What the decoder's caches may take, by device: `rollouts.decode.BUDGETS` without torch."""
 FREE_RESERVE = 64 * 2**20
 """Bytes of disk that a run leaves free."""
 
@@ -154,8 +156,10 @@ def _models(
 
 
 def _weights(stage: Stage, models: Models) -> StageCost:
-    model = models.student if stage.kind == "student_base" else models.teacher
-    return StageCost(stage.key, stage.kind, memory=4.0 * model.parameters if model else 0.0)
+    own = stage.kind == "student_base"
+    model = models.student if own else models.teacher
+    size = BYTES["float32"] if own else models.teacher_bytes
+    return StageCost(stage.key, stage.kind, memory=float(size * model.parameters) if model else 0.0)
 
 
 def _preflight(stage: Stage, models: Models) -> StageCost:
@@ -175,6 +179,7 @@ def _corpus(stage: Stage, models: Models) -> StageCost:
         return cost
     hidden = 4 * model.hidden if config["hidden"] == "stored" else 0
     cache = config["budget"]["prompts_per_step"] * (prompt + completion) * model.cache_per_token
+    wave = _wave(stage, cache * models.teacher_bytes)
     return replace(
         cost,
         flops=forward_flops(
@@ -183,7 +188,7 @@ def _corpus(stage: Stage, models: Models) -> StageCost:
             context=prompt + completion / 2,
             laws=tokens.generated,
         ),
-        memory=float(models.teacher_bytes * (model.parameters + cache)),
+        memory=float(models.teacher_bytes * model.parameters + wave),
         disk=cost.disk + tokens.generated * hidden,
     )
 
@@ -253,11 +258,23 @@ def _evaluation(stage: Stage, models: Models) -> StageCost:
         compared += forward_flops(model, scored, context=context, laws=scored)
     compared += 3 * forward_flops(model, trained, context=context, laws=trained)
     own = forward_flops(model, generated + tokens.prompts, context=context, laws=generated)
-    batch = min(rows, 256)
-    cache = batch * (lengths["prompt"] + longest) * model.cache_per_token
-    return replace(
-        cost, flops=own + compared, memory=4.0 * (model.parameters + other.parameters + cache)
-    )
+    cache = rows * (lengths["prompt"] + longest) * model.cache_per_token
+    size, beside = _widths(stage, models)
+    weights = size * model.parameters + beside * other.parameters
+    return replace(cost, flops=own + compared, memory=float(weights + _wave(stage, size * cache)))
+
+
+def _widths(stage: Stage, models: Models) -> tuple[int, int]:
+    """Bytes of a weight of the model that is measured, and of the one beside it."""
+    if stage.kind == "teacher_evaluation":
+        return models.teacher_bytes, 0
+    own = BYTES[stage.config["precision"]["compute_dtype"]]
+    return own, models.teacher_bytes if models.teacher is not None else BYTES["float32"]
+
+
+def _wave(stage: Stage, cache: int) -> int:
+    """Bytes of the caches that exist at once: rows decode in waves that keep to a budget."""
+    return min(cache, _WAVE_BYTES.get(str(stage.execution["device"]), _WAVE_BYTES["cpu"]))
 
 
 def _beside(beside: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[int, int]:

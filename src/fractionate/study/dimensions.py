@@ -75,6 +75,12 @@ PUBLISHED: Mapping[str, Dimensions] = {
     "meta-llama/Llama-3.1-8B": Dimensions(4096, 32, 32, 8, 128, 14336, 128256, tied=False),
     "Qwen/Qwen2.5-1.5B": Dimensions(1536, 28, 12, 2, 128, 8960, 151936, tied=True, qkv_bias=True),
     "Qwen/Qwen2.5-3B": Dimensions(2048, 36, 16, 2, 128, 11008, 151936, tied=True, qkv_bias=True),
+    "Qwen/Qwen2.5-Math-1.5B": Dimensions(
+        1536, 28, 12, 2, 128, 8960, 151936, tied=True, qkv_bias=True
+    ),
+    "Qwen/Qwen2.5-Math-7B": Dimensions(
+        3584, 28, 28, 4, 128, 18944, 152064, tied=False, qkv_bias=True
+    ),
     "Qwen/Qwen2.5-7B": Dimensions(3584, 28, 28, 4, 128, 18944, 152064, tied=False, qkv_bias=True),
 }
 """Architecture numbers of the public models of the study, for planning without a hub."""

@@ -1,9 +1,10 @@
 """Peak memory of a training run on a CPU, above what the imports take.
 
-Two moments may be the peak. While a micro-batch goes backward: weights, moments, master copy and
-teacher, all gradients, the activations of the micro-batch and one chunk of the loss. While the
-student writes: the same weights, the decoder's copy of them and its cache. Llama and Qwen2 models
-run packed (see `fractionate.models.forward`); others keep about twice the activations.
+Three moments may be the peak. While a micro-batch goes backward: weights, moments, master copy and
+teacher, all gradients, the activations of the micro-batch and one chunk of the loss. While an
+update is taken: gradients in the dtype of the updated weights beside what stays. While the student
+writes: the same weights, the decoder's copy of them and its cache. Llama and Qwen2 models run
+packed (see `fractionate.models.forward`); others keep about twice the activations.
 """
 
 from collections.abc import Mapping
@@ -44,7 +45,8 @@ def training_memory(
     widened = student.parameters if computed < BYTES["float32"] else student.block_parameters
     cache = config["budget"]["prompts_per_step"] * longest * student.cache_per_token
     writing = BYTES["float32"] * (widened + cache)
-    return float(held + max(learning, writing) + _LIBRARIES)
+    updating = student.parameters * BYTES[_updated(optimizer)]
+    return float(held + max(learning, writing, updating) + _LIBRARIES)
 
 
 def recomputes(
@@ -65,9 +67,15 @@ def _micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
 def _held(student: Dimensions, optimizer: Mapping[str, Any]) -> int:
     """Bytes of the weights that compute, those that are updated, and their two moments."""
     stored, computed = optimizer["param_dtype"], optimizer["compute_dtype"]
-    updated = "float32" if optimizer["master_weights"] == "float32" else stored
+    updated = _updated(optimizer)
     own = 0 if updated == computed == stored else BYTES[updated]
     return student.parameters * (BYTES[computed] + own + 2 * BYTES[updated])
+
+
+def _updated(optimizer: Mapping[str, Any]) -> str:
+    """Dtype of the weights that take the updates, and so of their gradients and moments."""
+    own = optimizer["master_weights"] == "float32"
+    return "float32" if own else str(optimizer["param_dtype"])
 
 
 def kept_per_token(model: Dimensions) -> int:

@@ -173,7 +173,12 @@ def _try_step(job: Job, method: Method, optimizer: Optimizer) -> None:
     drawn = _source(job, method, pair, length).completions(0, prompts)
     objective = Objective(method, max_length=length)
     rows = list(range(len(prompts)))
-    scorer = Scorer(student=pair.student, teacher=pair.teacher, vocab_size=pair.vocabulary.size)
+    scorer = Scorer(
+        student=pair.student,
+        teacher=pair.teacher,
+        vocab_size=pair.vocabulary.size,
+        product_dtype=student.product_dtype,
+    )
     laws = scorer.laws(prompts, drawn.completions, rows)
     loss = objective(
         laws,

@@ -113,6 +113,7 @@ def build_run(job: Job, pair: Pair) -> Distillation:
             teacher=pair.teacher,
             vocab_size=pair.vocabulary.size,
             activation_bytes=budget.activation_bytes,
+            product_dtype=student.product_dtype,
         ),
         source=source,
         objective=Objective(method, max_length=completion),
