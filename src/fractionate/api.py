@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fractionate.analysis.outcome_names import refuse_unmeasured
-from fractionate.config import Study, read_study
+from fractionate.config import DRY_SUFFIX, Study, read_study
 from fractionate.study.executors import Outcome, Progress, parse_executor
+from fractionate.study.hardware import device_of_runs
 from fractionate.study.kept import keeping
 from fractionate.study.outcomes import Outcomes, read_outcomes
 from fractionate.study.plan import Plan, make_plan
 from fractionate.study.store import Store
+
+DEFAULT_STORE, DRY_STORE = "runs", "runs-dry"
+"""Where results go if nothing else is said; those of studies in miniature."""
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,22 +53,44 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     return read_study(path, overrides)
 
 
-def plan(study: Study | str | Path) -> Plan:
+def plan(study: Study | str | Path, *, device: str | None = None) -> Plan:
     """All cells and stages of a study, with their keys; loads no model.
+
+    Args:
+        study: A study or its file.
+        device: On which stages run, "cpu" or "cuda"; none takes FRACTIONATE_DEVICE, or the CPU.
 
     Raises:
         StudyFileError: A level, a hypothesis or an input file is impossible.
+        ValueError: The device is unknown.
     """
     study = study if isinstance(study, Study) else load_study(study)
     refuse_unmeasured(study)
-    return make_plan(study)
+    return make_plan(study, device=device_of_runs(device))
+
+
+def dry_plan(study: Study, store: str | Path) -> Plan:
+    """The plan of a study in miniature; its models and data are written into the store.
+
+    Args:
+        study: Any study.
+        store: Where its results will be.
+
+    Raises:
+        StudyFileError: A model or a table is of a kind that has no miniature.
+    """
+    from fractionate.study.stages.dry import dry
+
+    return plan(dry(study, Path(store) / "inputs" / study.name))
 
 
 def run(
     plan: Plan,
-    store: str | Path = "runs",
+    store: str | Path = DEFAULT_STORE,
     executor: str = "serial",
     progress: Progress | None = None,
+    *,
+    dry_scale: bool = False,
 ) -> "Results":
     """Compute what the store does not have yet. Running again resumes.
 
@@ -73,12 +99,17 @@ def run(
         store: Folder of the results.
         executor: "serial" or "process:N".
         progress: Told of every event of every stage.
+        dry_scale: Run the study in miniature: every stage, on tiny random models. It shows that the
+            study runs, and has no results. The default store is then `DRY_STORE`.
 
     Raises:
         StageFailedError: A stage failed; the others are finished.
         StoreError: The store cannot be written, or the disk cannot hold the results.
         KeyboardInterrupt: Stopped from outside; unfinished work is kept.
     """
+    if dry_scale:
+        store = DRY_STORE if str(store) == DEFAULT_STORE else store
+        plan = dry_plan(plan.study, store)
     runner = parse_executor(executor)
     with keeping(plan.study, Store(store)):
         outcome = runner.run(plan, Path(store), progress=progress)
@@ -224,5 +255,5 @@ def _background(results: Results) -> "Background":
             for shown in several[:1]
         ),
         provenance=outcomes.provenance,
-        smoke=plan.study.name == "smoke",
+        smoke=plan.study.name == "smoke" or plan.study.name.endswith(DRY_SUFFIX),
     )

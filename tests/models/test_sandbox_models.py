@@ -17,6 +17,7 @@ from fractionate.models.sandbox import (
     shipped_folder,
     tokenizer,
 )
+from fractionate.rng import borrow_global
 from fractionate.tasks.countdown import extract_answer, verify
 from fractionate.tasks.sandbox.vocabulary import BOS_ID, EOS_ID, PAD_ID, TOKENS, encode
 
@@ -135,6 +136,10 @@ def test_a_checkpoint_that_is_not_shipped_is_refused_with_the_list() -> None:
 def test_the_words_of_the_second_family_have_other_ids_and_the_same_laws(tmp_path: Path) -> None:
     small = Architecture(hidden=32, layers=1, heads=4, feed_forward=48, kv_heads=2, family="qwen")
     model = new_model(small, seed=1)
+    with borrow_global(3, "biases"), torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
     save(model, tmp_path)
     loaded, words = (
         kind.from_pretrained(tmp_path) for kind in (AutoModelForCausalLM, AutoTokenizer)
@@ -145,4 +150,6 @@ def test_the_words_of_the_second_family_have_other_ids_and_the_same_laws(tmp_pat
     theirs = loaded(torch.tensor([ids])).logits
     order = torch.tensor(words.convert_tokens_to_ids(list(TOKENS)))
     torch.testing.assert_close(theirs[..., order], own)
+    assert words.decode(ids) == QUESTION["content"]
+    assert len(words) == len(TOKENS)
     assert loaded.config.eos_token_id == words.eos_token_id == words.convert_tokens_to_ids("<eos>")

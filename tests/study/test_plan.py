@@ -151,7 +151,7 @@ def test_keys_follow_device_and_threads(tmp_path):
 
 def test_a_new_version_of_a_kind_changes_it_and_its_descendants(plan_of, monkeypatch):
     before = plan_of()
-    monkeypatch.setitem(STAGE_VERSIONS, "corpus", 2)
+    monkeypatch.setitem(STAGE_VERSIONS, "corpus", STAGE_VERSIONS["corpus"] + 1)
     after = plan_of()
     assert keys(after, "corpus").isdisjoint(keys(before, "corpus"))
     changed = keys(before, "cell") - keys(after, "cell")

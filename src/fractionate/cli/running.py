@@ -1,11 +1,12 @@
 """From a study file to results, with what is shown on the way."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fractionate.cli.errors import BadInputError, fail, from_the_user, require_writable, writing
+from fractionate.cli.options import DEFAULT_STORE
 from fractionate.cli.printing import emit_json, note
 from fractionate.cli.progress import RunDisplay, Tally
 
@@ -13,10 +14,16 @@ if TYPE_CHECKING:
     from fractionate.api import Results
     from fractionate.config import Study
     from fractionate.study.plan import Plan
+    from fractionate.study.store import Store
 
 
-def planned(file: Path, overrides: Sequence[str] | None) -> "Plan":
+def planned(file: Path, overrides: Sequence[str] | None, *, device: str | None = None) -> "Plan":
     """The plan of a study file, its data file looked into.
+
+    Args:
+        file: The study file.
+        overrides: `field=value`.
+        device: On which stages run; none takes that of the environment.
 
     Raises:
         StudyFileError: The file, a field or an input is impossible.
@@ -24,7 +31,56 @@ def planned(file: Path, overrides: Sequence[str] | None) -> "Plan":
     """
     from fractionate import api
 
-    return api.plan(checked(api.load_study(file, overrides or ())))
+    return api.plan(checked(api.load_study(file, overrides or ())), device=device)
+
+
+def dry_store(store: Path) -> Path:
+    """The store of a run in miniature: apart from results, unless another one is named."""
+    from fractionate import api
+
+    return Path(api.DRY_STORE) if store == DEFAULT_STORE else store
+
+
+def planned_in_miniature(file: Path, overrides: Sequence[str] | None, store: Path) -> "Plan":
+    """The plan of a study file in miniature, its models and data written into the store.
+
+    Raises:
+        StudyFileError: The file, a field or an input is impossible, or has no miniature.
+        BadInputError: The store cannot be written to.
+    """
+    from fractionate import api
+
+    study = api.load_study(file, overrides or ())
+    with writing(store):
+        made = api.dry_plan(study, store)
+    note("note: in miniature, on random models and made-up rows: its numbers mean nothing")
+    return made
+
+
+def on_gpu(plan: "Plan", store: "Store", kind: str) -> dict[str, float | str]:
+    """Hours of an accelerator for a plan, all of it and what is left.
+
+    Raises:
+        BadInputError: The accelerator is unknown.
+    """
+    from fractionate.study.hardware import UTILISATION, gpu_hours
+
+    cost = plan.cost(store)
+    with from_the_user():
+        return {
+            "kind": kind,
+            "utilisation": UTILISATION,
+            "hours": gpu_hours(cost.flops, kind),
+            "hours_left": gpu_hours(cost.flops_left, kind),
+        }
+
+
+def hours_text(hours: Mapping[str, float | str]) -> str:
+    """The hours in a line, with the assumption behind them."""
+    return (
+        f"on one {hours['kind']}: about {hours['hours']:.3g} hours, {hours['hours_left']:.3g} to "
+        f"do, at {hours['utilisation']:.0%} of its bfloat16 peak (an assumption)"
+    )
 
 
 def checked(study: "Study") -> "Study":

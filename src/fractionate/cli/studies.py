@@ -18,7 +18,11 @@ from fractionate.cli.options import (
 from fractionate.cli.places import shipped_study, template
 from fractionate.cli.printing import emit_json, note, say
 from fractionate.cli.running import (
+    dry_store,
+    hours_text,
+    on_gpu,
     planned,
+    planned_in_miniature,
     require_report_place,
     run_plan,
     success,
@@ -100,15 +104,25 @@ def plan(
     as_json: AsJson = False,
     store: StoreFolder = DEFAULT_STORE,
     overrides: Overrides = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="KIND", help="Plan for a GPU, e.g. h100, with its hours."),
+    ] = None,
 ) -> None:
     """Say what a study will do: cells, shared stages, cost, and what is done already."""
     from fractionate.study.store import Store
 
-    made = planned(file, overrides)
-    say(made.to_json(Store(store)) if as_json else made.describe(Store(store)))
+    made = planned(file, overrides, device=None if gpu is None else "cuda")
+    hours = None if gpu is None else on_gpu(made, Store(store), gpu)
+    if as_json:
+        emit_json({**made.to_dict(Store(store)), "gpu": hours})
+        return
+    say(made.describe(Store(store)))
+    if hours is not None:
+        say(hours_text(hours))
 
 
-def run(
+def run(  # noqa: PLR0913 - an option is an argument
     file: StudyFile,
     *,
     store: StoreFolder = DEFAULT_STORE,
@@ -118,9 +132,20 @@ def run(
         Path | None, typer.Option("--report", help="Also write the report there.")
     ] = None,
     as_json: AsJson = False,
+    dry_scale: Annotated[
+        bool,
+        typer.Option(
+            "--dry-scale",
+            help="In miniature: every stage, on tiny random models. Shows that it runs.",
+        ),
+    ] = False,
 ) -> None:
     """Run a study, or go on with it: only what the store lacks is computed."""
-    made = planned(file, overrides)
+    if dry_scale:
+        store = dry_store(store)
+        made = planned_in_miniature(file, overrides, store)
+    else:
+        made = planned(file, overrides)
     require_report_place(report, store, made.study.name, "--report")
     results, tally = run_plan(made, store, executor, as_json=as_json)
     written = None if report is None else write_report(results, report)

@@ -47,6 +47,7 @@ from fractionate.config.parts import (
 from fractionate.config.rlvr import Adaptation, Grpo, HeldOut, Lora, Rlvr
 from fractionate.config.source import LongestText, Source
 from fractionate.config.study import (
+    DRY_SUFFIX,
     Budget,
     Checkpoints,
     Hypothesis,
@@ -72,6 +73,7 @@ from fractionate.config.vary import ALIASES, Level, dotted_get, dotted_set, reso
 
 __all__ = [
     "ALIASES",
+    "DRY_SUFFIX",
     "Accuracy",
     "Adaptation",
     "Budget",

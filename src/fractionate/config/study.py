@@ -15,6 +15,9 @@ from fractionate.config.task import CountdownTask, Task, check_demonstrations
 from fractionate.config.teacher import TeacherTraining, check_teacher_training
 from fractionate.config.vary import Level, dotted_get, resolve
 
+DRY_SUFFIX = "-dry"
+"""How the name of a study in miniature ends: its records are no results."""
+
 # ---------------------------------------------------------------- who teaches whom
 
 

@@ -108,10 +108,10 @@ def template_warnings(
         messages: A prompt of the task.
         chat_template_kwargs: Passed to the template.
     """
-    if not tokenizer.chat_template:
-        return ()
     kwargs = dict(chat_template_kwargs or {})
-    template = str(tokenizer.get_chat_template())
+    template = str(kwargs.pop("chat_template", None) or tokenizer.chat_template or "")
+    if not template:
+        return ()
     lines = [
         f"models.chat_template_kwargs.{name} is not read by the chat template: correct its name, "
         "or remove it"

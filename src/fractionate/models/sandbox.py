@@ -1,7 +1,7 @@
 """The tiny models of the sandbox and their tokenizers, as ordinary `transformers` folders.
 
 There are two families: Llama, and a Qwen2 with other sizes, grouped queries, biases and the words
-of the vocabulary in another order.
+of the vocabulary in another order, written as a Llama with biases.
 """
 
 import copy
@@ -156,8 +156,8 @@ def save(model: PreTrainedModel, folder: Path) -> None:
     """Write a model whose ids are those of `TOKENS`, and its tokenizer, for `from_pretrained`."""
     family: Family = "qwen" if model.config.model_type == "qwen2" else "llama"
     tokens = VOCABULARIES[family]
-    if tokens != TOKENS:
-        model = _relabelled(model, tokens)
+    if family == "qwen":
+        model = _as_llama(_relabelled(model, tokens))
     model.save_pretrained(folder)
     save_tokenizer(folder, family)
 
@@ -172,6 +172,26 @@ def _relabelled(model: PreTrainedModel, tokens: tuple[str, ...]) -> PreTrainedMo
         setattr(model.config, name, tokens.index(token))
         setattr(model.generation_config, name, tokens.index(token))
     return model
+
+
+@torch.no_grad()
+def _as_llama(model: PreTrainedModel) -> LlamaForCausalLM:
+    """A Qwen2 as a Llama with biases, whose output projections have zero ones: the same function.
+
+    transformers gives every folder of type qwen2 the byte-level tokenizer of Qwen2, whatever the
+    folder says; a Llama keeps its own.
+    """
+    settings = model.config.to_dict()
+    kept = {name: settings[name] for name in LlamaConfig().to_dict() if name in settings}
+    wide = LlamaConfig(**{**kept, "model_type": "llama", "attention_bias": True})
+    with borrow_global(0, "sandbox model"):
+        llama = LlamaForCausalLM(wide)
+    for name, parameter in llama.named_parameters():
+        parameter.zero_() if name.endswith("o_proj.bias") else parameter.copy_(
+            model.get_parameter(name)
+        )
+    llama.generation_config = model.generation_config
+    return llama
 
 
 def save_tokenizer(folder: Path, family: Family = "llama") -> None:

@@ -1,8 +1,56 @@
-"""What "auto" means on the machine that runs a study: settled by the plan, so that keys hold it."""
+"""What "auto" means on the machine that runs a study, and how fast its GPU would be.
+
+Device and adaptation are settled by the plan, so that keys hold them.
+"""
 
 import importlib.util
+import os
+from collections.abc import Mapping
 
 from fractionate.config import Adaptation, StudyFileError
+
+PEAK_FLOPS: Mapping[str, float] = {
+    "a100": 312e12,
+    "l40s": 362e12,
+    "h100": 989e12,
+    "h200": 989e12,
+    "b200": 2250e12,
+    "mi300x": 1307e12,
+}
+"""Dense bfloat16 operations per second at most, by accelerator, from the vendors' data sheets."""
+
+UTILISATION = 0.2
+"""Share of the peak that hours are reckoned with, training and decoding together: an assumption.
+
+Training comes above it; decoding, which most of a study's operations are, reads all weights for a
+few tokens and comes below it where few rows decode together."""
+
+_DEVICES = ("cpu", "cuda")
+
+
+def gpu_hours(flops: float, kind: str) -> float:
+    """Hours of one accelerator at `UTILISATION` of its peak.
+
+    Raises:
+        ValueError: The accelerator is unknown; lists those there are.
+    """
+    if kind not in PEAK_FLOPS:
+        raise ValueError(f"no accelerator '{kind}' is known. Known: {', '.join(PEAK_FLOPS)}")
+    return flops / (UTILISATION * PEAK_FLOPS[kind]) / 3600
+
+
+def device_of_runs(device: str | None) -> str:
+    """The device type of stages: the one given, else FRACTIONATE_DEVICE, else the CPU.
+
+    Raises:
+        StudyFileError: It is neither "cpu" nor "cuda".
+    """
+    chosen = device or os.environ.get("FRACTIONATE_DEVICE") or "cpu"
+    if chosen not in _DEVICES:
+        raise StudyFileError(
+            f"the device of runs is '{chosen}'. Set FRACTIONATE_DEVICE to cpu or cuda"
+        )
+    return chosen
 
 
 def settled(adaptation: Adaptation, *, device: str, field: str) -> Adaptation:
