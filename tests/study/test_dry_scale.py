@@ -1,14 +1,18 @@
 """Studies in miniature: every paper file becomes one that plans, and two that run and resume."""
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import fractionate
 from fractionate.api import dry_plan
+from fractionate.cli.app import app
 from fractionate.config import StudyFileError
 from fractionate.config.files import parse_study
 from fractionate.models.load import load_model
+from fractionate.study.hardware import device_of_runs, gpu_hours
 from fractionate.study.identity import hash_folder
 from fractionate.study.stages.dry import PROMPTS, STEPS, dry
 
@@ -121,3 +125,29 @@ def test_a_paper_study_runs_in_miniature_and_goes_on_where_it_stopped(name, inte
         assert all(len(cell.rlvr) == 2 for cell in results.outcomes.cells)
     else:
         assert all(len(cell.steps) == STEPS for cell in results.outcomes.cells)
+
+
+def test_hours_of_an_accelerator_are_operations_over_a_share_of_its_peak():
+    assert gpu_hours(0.2 * 989e12 * 3600, "h100") == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="no accelerator 'abacus'"):
+        gpu_hours(1.0, "abacus")
+
+
+def test_the_environment_says_on_which_device_runs_are(monkeypatch):
+    monkeypatch.delenv("FRACTIONATE_DEVICE", raising=False)
+    assert device_of_runs(None) == "cpu"
+    monkeypatch.setenv("FRACTIONATE_DEVICE", "cuda")
+    assert device_of_runs(None) == "cuda"
+    plan = fractionate.plan(STUDIES / "paper" / "e1_countdown.yaml")
+    assert {stage.execution["device"] for stage in plan.stages} == {"cuda"}
+    with pytest.raises(StudyFileError, match="'abacus'"):
+        device_of_runs("abacus")
+
+
+def test_a_plan_for_a_gpu_says_its_hours(monkeypatch):
+    monkeypatch.delenv("FRACTIONATE_DEVICE", raising=False)
+    path = str(STUDIES / "paper" / "e1_countdown.yaml")
+    shown = CliRunner().invoke(app, ["plan", path, "--gpu", "h100", "--json"])
+    assert shown.exit_code == 0
+    plan = json.loads(shown.stdout)
+    assert plan["gpu"]["hours"] == pytest.approx(plan["cost"]["flops"] / (0.2 * 989e12) / 3600)

@@ -7,7 +7,7 @@ whose pieces are learnt from the text below; bytes are its alphabet, so that any
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -106,9 +106,8 @@ def write_miniature(folder: Path, family: Family, *, tied: bool, wide: bool, see
         seed: Of the weights.
     """
     tokenizer = _tokenizer(family)
-    config = _config(family, len(tokenizer), tied=tied, wide=wide)
+    config = _config(family, tokenizer, tied=tied, wide=wide)
     ids = tokenizer.convert_tokens_to_ids(list(_SPEECH[family].stops))
-    config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
     with borrow_global(seed, "miniature"):
         model: PreTrainedModel = (
             Qwen2ForCausalLM(config)
@@ -121,9 +120,13 @@ def write_miniature(folder: Path, family: Family, *, tied: bool, wide: bool, see
     save_model(model, tokenizer, folder)
 
 
-def _config(family: Family, tokens: int, *, tied: bool, wide: bool) -> LlamaConfig | Qwen2Config:
-    hidden = 64 if wide else 32
-    sizes = {
+def _config(
+    family: Family, tokenizer: PreTrainedTokenizerFast, *, tied: bool, wide: bool
+) -> LlamaConfig | Qwen2Config:
+    tokens, hidden = len(tokenizer), 64 if wide else 32
+    sizes: dict[str, Any] = {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
         "hidden_size": hidden,
         "intermediate_size": 2 * hidden,
         "num_hidden_layers": 2,

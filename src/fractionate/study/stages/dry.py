@@ -10,7 +10,16 @@ from typing import Any, Final
 
 import yaml
 
-from fractionate.config import DRY_SUFFIX, DataTask, Models, Study, StudyFileError, Task, resolve
+from fractionate.config import (
+    DRY_SUFFIX,
+    DataTask,
+    Harness,
+    Models,
+    Study,
+    StudyFileError,
+    Task,
+    resolve,
+)
 from fractionate.config.files import parse_study
 from fractionate.models.miniature import Family, write_miniature
 from fractionate.rng import derive_seed
@@ -214,7 +223,7 @@ def _evaluate(study: Study, folder: Path) -> dict[str, Any]:
             "max_new_tokens": _TOKENS,
             "at": None if asked is None else _at(asked),
         }
-    if isinstance(plain["forgetting"], Mapping):
+    if isinstance(study.evaluate.forgetting, Harness):
         small["forgetting"] = _benchmarks(plain["forgetting"], folder)
     return {**plain, **small}
 
