@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from fractionate.config.vary import Plain
+
 EXTENDS = "extends"
 _WHOLE = ("vary", "hypotheses")
 """Fields that a file replaces as a whole: a factor of the other file is none of this one."""
@@ -39,16 +41,13 @@ def extended(
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(under)
-    for name, value in over.items():
-        below = merged.get(name)
-        merged[name] = _merged(below, value) if _same_part(below, value) else value
-    return merged
+    return {**under, **{name: _over(under.get(name), value) for name, value in over.items()}}
 
 
-def _same_part(below: object, value: object) -> bool:
-    """Whether a mapping adds to another one instead of taking its place."""
+def _over(below: Plain, value: Plain) -> Plain:
+    """A value on top of another: a mapping of the same part adds to it, else it takes its place."""
     if not (isinstance(below, dict) and isinstance(value, dict)):
-        return False
+        return value
     lower, upper = cast(dict[str, Any], below), cast(dict[str, Any], value)
-    return "kind" not in upper or upper["kind"] == lower.get("kind")
+    same = "kind" not in upper or upper["kind"] == lower.get("kind")
+    return _merged(lower, upper) if same else upper

@@ -50,7 +50,7 @@ def run_stage(stage: Stage, store: Store, report: Callable[[dict[str, Any]], Non
     torch.set_num_threads(int(stage.execution["threads"]))
     torch.use_deterministic_algorithms(stage.execution["device"] == "cpu")
     # it would also fill every new tensor with NaN: a quarter of a short rollout, and no number's
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue] - a module that is a property
     waiting = {"warning": f"another process is at work on {stage.name}: waiting for it"}
     with store.open_stage(stage, lambda: report(waiting)) as workspace:
         if workspace.done:
