@@ -231,7 +231,7 @@ def test_kills_at_random_moments_leave_the_results_of_an_undisturbed_run(tmp_pat
     for attempt in range(200):
         process = start(tmp_path, kind, "resumable")
         try:
-            process.wait(timeout=0.5 + 0.04 * attempt)
+            process.wait(timeout=0.2 + 0.05 * attempt)
             break
         except subprocess.TimeoutExpired:
             process.kill()
@@ -240,7 +240,7 @@ def test_kills_at_random_moments_leave_the_results_of_an_undisturbed_run(tmp_pat
             if kills == 10:
                 assert start(tmp_path, kind, "resumable").wait() == 0
                 break
-    assert kills >= 1
+    assert kills >= 3
     for stage in plan.stages:
         whole, broken = (Store(tmp_path / name).path(stage.key) for name in ("whole", "runs"))
         assert (whole / "manifest.json").read_bytes() == (broken / "manifest.json").read_bytes()

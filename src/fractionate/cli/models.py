@@ -181,7 +181,10 @@ def evaluate(  # noqa: PLR0913 - one argument per option
 def build(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="teacher, components, latent, naive."),
+        typer.Argument(
+            metavar="[NAME]...",
+            help="teacher, components, latent, naive, bilingual, qwen-teacher, qwen-components.",
+        ),
     ] = None,
     *,
     only: Annotated[

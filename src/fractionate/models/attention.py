@@ -79,7 +79,7 @@ def attend(
     """Attention of each row's last queries to all of its keys, heads side by side."""
     keys, values = _by_head(k[padding.keys]), _by_head(v[padding.keys])
     parts = [
-        torch.bmm(_weights(asking, keys, sees), values[:, : keys_seen(sees)])
+        torch.bmm(_weights(asking, keys, sees), values[:, : _keys_seen(sees)])
         for asking, sees in _query_blocks(q[padding.queries], k.shape[1], padding)
     ]
     return _joined(parts, padding, q.shape[1])[padding.query_places].flatten(1)
@@ -105,7 +105,7 @@ def attend_backward(
     asked = _query_blocks(q[padding.queries], k.shape[1], padding)
     arriving = _query_blocks(upstream, k.shape[1], padding)
     for (asking, sees), (above, _) in zip(asked, arriving, strict=True):
-        end = keys_seen(sees)
+        end = _keys_seen(sees)
         weights = _weights(asking, keys, sees)
         for_values[:, :end] += torch.bmm(weights.transpose(1, 2), above)
         scores = torch.bmm(above, values[:, :end].transpose(1, 2))
@@ -120,7 +120,7 @@ def attend_backward(
     )
 
 
-def keys_seen(sees: Int[Tensor, "rows queries"]) -> int:
+def _keys_seen(sees: Int[Tensor, "rows queries"]) -> int:
     """Keys that some of the queries see."""
     return int(sees.max()) + 1
 
@@ -141,7 +141,7 @@ def _query_blocks(
 def _weights(queries: Tensor, keys: Tensor, sees: Tensor) -> Tensor:
     """Attention weights of a block of queries over the keys that it sees."""
     rows, count = sees.shape
-    end = keys_seen(sees)
+    end = _keys_seen(sees)
     seen, scale = keys[:, :end].transpose(1, 2), queries.shape[-1] ** -0.5
     scores = torch.baddbmm(queries.new_zeros(()), queries, seen, beta=0, alpha=scale)
     hidden = torch.arange(end) > sees[:, :, None]

@@ -26,10 +26,10 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from fractionate.models.arithmetic import is_plain_llama
 from fractionate.models.layer import Block, Frame, Parameters, Row, rms_norm, run_layer
 
 _ARCHITECTURES: Final = (LlamaForCausalLM, Qwen2ForCausalLM)
-_STATIC_ROPE: Final = ("default", "linear", "llama3", "yarn")
 BLOCK_TOKENS: Final = 512
 """Tokens whose activations go through a layer together in float32, more in 16 bits; about what a
 cache of 1 MiB holds."""
@@ -40,13 +40,8 @@ def runs_packed(module: PreTrainedModel) -> bool:
     if type(module) not in _ARCHITECTURES or module.device.type != "cpu":
         return False
     config, body = module.config, cast(nn.Module, module.base_model)
-    rope = config.rope_parameters or {}
-    layer_types = config.to_dict().get("layer_types") or []
     return (
-        rope.get("rope_type", "default") in _STATIC_ROPE
-        and rope.get("partial_rotary_factor", 1.0) == 1.0
-        and config.hidden_act == "silu"
-        and all(kind == "full_attention" for kind in layer_types)
+        is_plain_llama(config)
         and not (module.training and config.attention_dropout)
         and all(_is_plain(part) for part in body.modules())
     )

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from fractionate.models.arithmetic import is_plain_llama
 from fractionate.models.hidden import backbone, head_weight
 from fractionate.models.load import LanguageModel
 from fractionate.models.stepper import Outlook, Packed, pack
 
-_STATIC_ROPE: Final = ("default", "linear", "llama3", "yarn")
 _FIRST_COLUMNS: Final = 64
 _PREFILL_TOKENS: Final = 8192
 _FUSE_BELOW: Final = 32_000_000
@@ -41,15 +41,7 @@ _HEAD_SLICE: Final = 512
 def runs_lean(module: PreTrainedModel) -> bool:
     """Whether this forward computes what the module computes."""
     config = module.config
-    rope = config.rope_parameters or {}
-    layer_types = config.to_dict().get("layer_types") or []
-    return (
-        rope.get("rope_type", "default") in _STATIC_ROPE
-        and rope.get("partial_rotary_factor", 1.0) == 1.0
-        and config.hidden_act == "silu"
-        and all(kind == "full_attention" for kind in layer_types)
-        and all(type(part) is nn.Linear for part in _linears(module))
-    )
+    return is_plain_llama(config) and all(type(part) is nn.Linear for part in _linears(module))
 
 
 def _linears(module: PreTrainedModel) -> Iterator[nn.Module]:
