@@ -13,12 +13,16 @@ from transformers.models.llama import modeling_llama
 from transformers.models.qwen2 import modeling_qwen2
 
 from fractionate.models import attention, forward
+from fractionate.models.attention import Padding
 from fractionate.models.forward import blocks_of, kept_per_token, packed_hidden, runs_packed
+from fractionate.models.native.compiler import find_compiler
+from fractionate.models.native.parts import NativeParts
 from fractionate.rng import borrow_global
 from tiny import llama
 
 TEXTS = [[5, 6, 7, 8, 9], [3, 30, 4] * 47, [4, 7], [9, 8, 7, 1, 2, 3] * 50, [7], [1, 0, 2]]
 WANTED = [3, 100, 1, 260, 1, 3]
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler here")
 
 
 def _shaken(module):
@@ -104,6 +108,59 @@ def test_narrower_dtypes_differ_by_rounding(dtype: torch.dtype, error: float):
     assert packed.dtype == dtype
     assert _error({"": packed.detach()}, {"": reference.detach()}) < error
     assert _error(_gradients(module, packed), _gradients(module, reference)) < error
+
+
+def _as_wide(name: str, kernel: str) -> float:
+    """How far the gradients of a float32 model are from those in float64."""
+    wide, narrow = (_shaken(MODELS[name]()).to(dtype) for dtype in (torch.float64, torch.float32))
+    narrow.load_state_dict(wide.state_dict())
+    found = _gradients(narrow, packed_hidden(narrow, TEXTS, WANTED, kernel=kernel))
+    return _error(found, _gradients(wide, packed_hidden(wide, TEXTS, WANTED)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", MODELS)
+def test_the_native_kernel_rounds_no_worse_than_torch(name: str):
+    assert _as_wide(name, "native") < 2 * _as_wide(name, "torch")
+
+
+@needs_compiler
+@pytest.mark.parametrize("wanted", [WANTED, [len(text) for text in TEXTS], [1] * len(TEXTS)])
+def test_the_native_kernel_gives_the_same_hidden_states(wanted: list[int]):
+    module = _shaken(llama())
+    expected = packed_hidden(module, TEXTS, wanted)
+    found = packed_hidden(module, TEXTS, wanted, kernel="native")
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+def test_the_native_kernel_computes_a_row_alike_in_any_company():
+    parts, generator = NativeParts(), torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(150, heads, 8, generator=generator) for heads in (4, 2, 2))
+    alone = [parts.attend(q[:n], k[:n], v[:n], Padding.of([n], [n])) for n in (150, 40)]
+    both = parts.attend(
+        torch.cat([q, q[:40]]),
+        torch.cat([k, k[:40]]),
+        torch.cat([v, v[:40]]),
+        Padding.of([150, 40], [150, 40]),
+    )
+    assert torch.equal(both, torch.cat(alone))
+
+
+@needs_compiler
+def test_the_native_kernel_does_not_hide_a_broken_weight():
+    module = llama()
+    with torch.no_grad():
+        module.model.layers[0].mlp.up_proj.weight[0, 0] = torch.nan
+    hidden = packed_hidden(module, TEXTS, WANTED, kernel="native")
+    assert not hidden.isfinite().any()
+
+
+@needs_compiler
+def test_the_native_kernel_leaves_other_dtypes_to_torch():
+    module = llama().bfloat16()
+    found = packed_hidden(module, TEXTS, WANTED, kernel="native")
+    assert torch.equal(found, packed_hidden(module, TEXTS, WANTED))
 
 
 def test_bfloat16_is_as_close_to_the_exact_gradients_as_the_modules_own():

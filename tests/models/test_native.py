@@ -266,7 +266,7 @@ def test_a_prompt_read_in_parts_is_the_prompt_read_at_once():
 
 
 def test_a_model_that_the_kernel_does_not_know_is_refused():
-    with pytest.raises(compiler.KernelError, match="rollout_kernel: torch"):
+    with pytest.raises(compiler.KernelError, match="kernel: torch"):
         sample(wrapped(make().double()), PROMPTS, max_new_tokens=4, seed=0)
     dynamic = make(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})
     with pytest.raises(compiler.KernelError, match="is no Llama or Qwen2 model"):
@@ -280,5 +280,5 @@ def test_an_empty_prompt_is_refused():
 
 def test_without_a_compiler_there_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(compiler.KernelError, match=r"no C compiler.*rollout_kernel: torch"):
+    with pytest.raises(compiler.KernelError, match=r"needs a C compiler.*kernel: torch"):
         compiler.library.__wrapped__()

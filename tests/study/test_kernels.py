@@ -44,7 +44,7 @@ def test_torch_is_torch():
 def test_auto_is_torch_without_a_compiler(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kernels, "find_compiler", lambda: None)
     assert settle() == "torch"
-    with pytest.raises(StudyFileError, match=r"rollout_kernel.*no C compiler.*torch"):
+    with pytest.raises(StudyFileError, match=r"kernel.*no C compiler.*torch"):
         settle("native")
 
 
@@ -78,10 +78,10 @@ def test_native_on_a_gpu_is_an_error():
 def test_the_plan_prints_the_kernel_and_keys_hold_it():
     study = Study.model_validate({"name": "kernels", "world": {}, "seeds": [0]})
     native = make_plan(study)
-    torch = make_plan(study.model_copy(update={"rollout_kernel": "torch"}))
+    torch = make_plan(study.model_copy(update={"kernel": "torch"}))
     assert "native rollouts" in native.describe()
     assert "torch rollouts" in torch.describe()
     assert {stage.execution["kernel"] for stage in native.stages} == {"native"}
     assert native.key != torch.key
-    auto = make_plan(study.model_copy(update={"rollout_kernel": "native"}))
+    auto = make_plan(study.model_copy(update={"kernel": "native"}))
     assert auto.key == native.key

@@ -222,10 +222,10 @@ class Study(Config):
         checkpoints: What is kept.
         hypotheses: Declared contrasts.
         rlvr: Reinforcement learning from every distilled student.
-        rollout_kernel: What decodes: "torch", or "native", a kernel in C for Llama and Qwen2
-            models on a CPU. "auto" takes the native one where there is a C compiler, every model
-            is of these kinds, and a stage has one thread. The law is the same, but not the last
-            bits of it, so the plan settles it and keys hold it.
+        kernel: What decodes, and computes a float32 step beside torch's matrix products: "torch",
+            or "native", in C for Llama and Qwen2 models on a CPU. "auto" takes the native one
+            where there is a C compiler, every model is of these kinds, and a stage has one thread.
+            The numbers differ in their last bits, so the plan settles it and keys hold it.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=80)]
@@ -247,7 +247,7 @@ class Study(Config):
     checkpoints: Checkpoints = Checkpoints()
     hypotheses: tuple[Hypothesis, ...] = ()
     rlvr: Rlvr | None = None
-    rollout_kernel: Literal["auto", "torch", "native"] = "auto"
+    kernel: Literal["auto", "torch", "native"] = "auto"
 
     @model_validator(mode="after")
     def _whole(self) -> "Study":

@@ -52,6 +52,7 @@ class Scorer:
             completions,
             rows=rows,
             checkpoint=self._recomputes(prompts, completions, rows),
+            kernel=self._student.kernel,
         )
         if completions.hidden is not None:
             index = list(rows)
@@ -63,6 +64,7 @@ class Scorer:
                     [prompt.teacher for prompt in prompts],
                     completions,
                     rows=rows,
+                    kernel=self._teacher.kernel,
                 )
             self.tokens_scored += len(teacher_hidden)
         return Laws(

@@ -31,6 +31,7 @@ class Padding:
         key_places: Place of every token in the flattened batch, [tokens].
         query_places: Place of every query in the flattened batch, [queries].
         padded: Places of the batch of queries that hold none, flattened.
+        texts: Tokens and queries of every row, [rows, 2].
     """
 
     keys: Int[Tensor, "rows time"]
@@ -39,6 +40,7 @@ class Padding:
     key_places: Int[Tensor, " tokens"]
     query_places: Int[Tensor, " queries"]
     padded: Int[Tensor, " padded"]
+    texts: Int[Tensor, "rows 2"]
 
     @classmethod
     def of(cls, lengths: Sequence[int], queries: Sequence[int]) -> "Padding":
@@ -59,6 +61,7 @@ class Padding:
             key_places=inside.flatten().nonzero()[:, 0],
             query_places=asking.flatten().nonzero()[:, 0],
             padded=(~asking).flatten().nonzero()[:, 0],
+            texts=torch.stack([tokens, asked], 1),
         )
 
 

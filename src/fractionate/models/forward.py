@@ -14,7 +14,7 @@ layers, dropout, rotary kinds that depend on the length, sliding windows, device
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -27,7 +27,9 @@ from transformers import (
 )
 
 from fractionate.models.arithmetic import is_plain_llama
-from fractionate.models.layer import Block, Frame, Parameters, Row, rms_norm, run_layer
+from fractionate.models.layer import Block, Frame, Parameters, Row, run_layer
+from fractionate.models.native.parts import NativeParts
+from fractionate.models.parts import Parts, TorchParts, rms_norm
 
 _ARCHITECTURES: Final = (LlamaForCausalLM, Qwen2ForCausalLM)
 BLOCK_TOKENS: Final = 512
@@ -97,6 +99,7 @@ def packed_hidden(
     wanted: Sequence[int],
     *,
     checkpoint: bool = False,
+    kernel: Literal["torch", "native"] = "torch",
 ) -> Float[Tensor, "tokens hidden"]:
     """Hidden states after the final norm at the last `wanted` positions of every text.
 
@@ -106,16 +109,25 @@ def packed_hidden(
         wanted: At least 1 and at most the length of its text, for every text.
         checkpoint: Keep only the input of each layer for the backward pass and compute the layer
             again there: the same gradients, bit for bit, for a third more operations.
+        kernel: What computes norms, gates, positions and attention of a float32 model; other
+            dtypes take torch.
+
+    Raises:
+        KernelError: The native kernel cannot be compiled here.
     """
+    native = kernel == "native" and module.dtype == torch.float32
+    parts = NativeParts() if native else TorchParts()
     size = BLOCK_TOKENS * 4 // module.dtype.itemsize
     blocks = blocks_of([len(text) for text in texts], wanted, size)
     ids = torch.tensor([index for text in texts for index in text])
     positions = torch.cat([torch.arange(len(text)) for text in texts])
     if torch.is_grad_enabled():
-        return _run(module, ids, positions, blocks, checkpoint=checkpoint)
+        return _run(module, ids, positions, blocks, parts, checkpoint=checkpoint)
     sizes = [block.tokens for block in blocks]
-    parts = zip(ids.split(sizes), positions.split(sizes), blocks, strict=True)
-    return torch.cat([_run(module, i, at, [block], checkpoint=False) for i, at, block in parts])
+    pieces = zip(ids.split(sizes), positions.split(sizes), blocks, strict=True)
+    return torch.cat(
+        [_run(module, i, at, [block], parts, checkpoint=False) for i, at, block in pieces]
+    )
 
 
 def _run(
@@ -123,6 +135,7 @@ def _run(
     ids: Tensor,
     positions: Tensor,
     blocks: list[Block],
+    parts: Parts,
     *,
     checkpoint: bool,
 ) -> Tensor:
@@ -132,7 +145,8 @@ def _run(
     cos, sin = (table[0, :, None] for table in body.rotary_emb(x, positions[None]))
     for index, layer in enumerate(body.layers):
         last = index + 1 == len(body.layers)
-        frame = Frame(blocks, cos, sin, layer.self_attn.head_dim, epsilon, last, checkpoint)
+        head_dim = layer.self_attn.head_dim
+        frame = Frame(blocks, cos, sin, head_dim, epsilon, last, checkpoint, parts)
         x = run_layer(x, frame, _parameters(layer))
     return rms_norm(x, body.norm.weight, epsilon)
 

@@ -6,7 +6,7 @@ chunk by chunk without the whole logits matrix.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -118,6 +118,7 @@ def completion_hidden(
     *,
     rows: Sequence[int] | None = None,
     checkpoint: bool = False,
+    kernel: Literal["torch", "native"] = "torch",
 ) -> Float[Tensor, "tokens hidden"]:
     """Last hidden states at the positions that predict each completion token.
 
@@ -133,6 +134,8 @@ def completion_hidden(
         rows: Which rows, in which order; all by default.
         checkpoint: Keep only the input of every layer for the backward pass, and compute the rest
             again there: less memory for a third more operations.
+        kernel: What computes the parts of a layer that are no matrix products, where rows are read
+            packed and the model is in float32.
 
     Returns:
         The hidden states of the rows one after the other: as many as their lengths add up to.
@@ -159,7 +162,7 @@ def completion_hidden(
     ]
     wanted = [lengths[row] for row in rows]
     if runs_packed(module):
-        return packed_hidden(module, texts, wanted, checkpoint=checkpoint)
+        return packed_hidden(module, texts, wanted, checkpoint=checkpoint, kernel=kernel)
     return _padded_hidden(module, texts, wanted, checkpoint=checkpoint)
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from fractionate.models.attention import Padding, attend, attend_backward
+from fractionate.models.attention import Padding
+from fractionate.models.parts import Parts
 
 
 @final
@@ -113,6 +114,7 @@ class Frame:
         epsilon: Of the norms.
         trimmed: Whether only the wanted tokens come out.
         checkpoint: Whether the backward pass computes the layer again.
+        parts: What computes all that is no product with weights.
     """
 
     blocks: list[Block]
@@ -122,44 +124,12 @@ class Frame:
     epsilon: float
     trimmed: bool
     checkpoint: bool
+    parts: Parts
 
 
 def run_layer(x: Tensor, frame: Frame, parameters: Parameters) -> Tensor:
     """The layer's output at all tokens [tokens, hidden], or at the wanted ones if trimmed."""
     return cast(Tensor, _apply(x, frame, *parameters.flat()))
-
-
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """As transformers has it: in at least float32 inside, rounded before the weight."""
-    return _normalised(x, epsilon)[0] * weight
-
-
-def _normalised(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """The norm without its weight, in the dtype of x, and the factor of each row, wide."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    factor = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
-    return (wide * factor).to(x.dtype), factor
-
-
-def _norm_backward(
-    gradient: Tensor, unit: Tensor, factor: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Gradients to the input and to the weight, the latter wide, from what `_normalised` gave."""
-    dtype = gradient.dtype
-    unit, gradient = unit.to(factor.dtype), gradient.to(factor.dtype)
-    product = gradient * unit
-    inner = torch.mv(product, weight.to(factor.dtype)).div_(unit.shape[-1])
-    for_input = (gradient * weight).addcmul_(unit, inner[:, None], value=-1).mul_(factor)
-    return for_input.to(dtype), product.sum(0)
-
-
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions; with -sin the reverse, and so its gradient."""
-    left, right = x.chunk(2, -1)
-    half = left.shape[-1]
-    turned = torch.cat([right, left], -1)
-    turned[..., :half].neg_()
-    return turned.mul_(sin).addcmul_(x, cos)
 
 
 class _Kept(NamedTuple):
@@ -213,17 +183,17 @@ def _added(x: Tensor, y: Tensor, linear: Linear) -> Tensor:
 
 def _forward(part: _Part, w: Parameters, frame: Frame) -> tuple[Tensor, _Kept]:
     """A block through the layer."""
-    shape, epsilon = (-1, frame.head_dim), frame.epsilon
-    h = rms_norm(part.x, w.attention_norm, epsilon)
+    shape, epsilon, parts = (-1, frame.head_dim), frame.epsilon, frame.parts
+    h = parts.norm(part.x, w.attention_norm, epsilon).values
     q = _linear(part.choose(h), w.q).unflatten(1, shape)
     k, v = (_linear(h, linear).unflatten(1, shape) for linear in (w.k, w.v))
-    q = _rotated(q, part.choose(part.cos), part.choose(part.sin))
-    k = _rotated(k, part.cos, part.sin)
-    attended = attend(q, k, v, part.padding)
+    q = parts.rotated(q, part.choose(part.cos), part.choose(part.sin))
+    k = parts.rotated(k, part.cos, part.sin)
+    attended = parts.attend(q, k, v, part.padding)
     middle = _added(part.choose(part.x), attended, w.o)
-    h = rms_norm(middle, w.mlp_norm, epsilon)
+    h = parts.norm(middle, w.mlp_norm, epsilon).values
     gate, up = _linear(h, w.gate), _linear(h, w.up)
-    out = _added(middle, functional.silu(gate).mul_(up), w.down)
+    out = _added(middle, parts.gated(gate, up), w.down)
     return out, _Kept(q, k, v, attended, middle, gate, up)
 
 
@@ -269,30 +239,28 @@ class _Sums:
 
 def _mlp_backward(above: Tensor, kept: _Kept, w: Parameters, frame: Frame, sums: _Sums) -> Tensor:
     """Gradient to the middle of the layer, the residual included."""
-    unit, factor = _normalised(kept.middle, frame.epsilon)
-    h = unit * w.mlp_norm
-    activated = functional.silu(kept.gate)
-    sums.linear("down", above, activated * kept.up)
+    parts = frame.parts
+    normed = parts.norm(kept.middle, w.mlp_norm, frame.epsilon)
     inner = above @ w.down[0]
-    for_up = activated.mul_(inner)
-    for_gate = torch.ops.aten.silu_backward(inner.mul_(kept.up), kept.gate)
-    sums.linear("gate", for_gate, h)
-    sums.linear("up", for_up, h)
+    activated, for_gate, for_up = parts.gated_backward(inner, kept.gate, kept.up)
+    sums.linear("down", above, activated)
+    sums.linear("gate", for_gate, normed.values)
+    sums.linear("up", for_up, normed.values)
     for_h = torch.addmm(for_gate @ w.gate[0], for_up, w.up[0])
-    gradient, for_weight = _norm_backward(for_h, unit, factor, w.mlp_norm)
+    gradient, for_weight = parts.norm_backward(for_h, normed, above)
     sums.norm("mlp_norm", for_weight)
-    return gradient.add_(above)
+    return gradient
 
 
 def _attention_backward(
-    above: Tensor, part: _Part, kept: _Kept, w: Parameters, sums: _Sums
+    above: Tensor, part: _Part, kept: _Kept, w: Parameters, parts: Parts, sums: _Sums
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients to queries, keys and values as the linear maps gave them, heads side by side."""
     sums.linear("o", above, kept.attended)
     upstream = above @ w.o[0]
-    for_q, for_k, for_v = attend_backward(upstream, kept.q, kept.k, kept.v, part.padding)
-    for_q = _rotated(for_q, part.choose(part.cos), -part.choose(part.sin))
-    for_k = _rotated(for_k, part.cos, -part.sin)
+    for_q, for_k, for_v = parts.attend_backward(upstream, kept.q, kept.k, kept.v, part.padding)
+    for_q = parts.rotated(for_q, part.choose(part.cos), part.choose(part.sin), back=True)
+    for_k = parts.rotated(for_k, part.cos, part.sin, back=True)
     return for_q.flatten(1), for_k.flatten(1), for_v.flatten(1)
 
 
@@ -300,23 +268,22 @@ def _backward(
     above: Tensor, part: _Part, kept: _Kept, w: Parameters, frame: Frame, sums: _Sums
 ) -> Tensor:
     """Gradient to the block's input; those of the parameters are added to `sums`."""
+    parts = frame.parts
     middle = _mlp_backward(above, kept, w, frame, sums)
-    for_q, for_k, for_v = _attention_backward(middle, part, kept, w, sums)
-    unit, factor = _normalised(part.x, frame.epsilon)
-    h = unit * w.attention_norm
-    sums.linear("q", for_q, part.choose(h))
-    sums.linear("k", for_k, h)
-    sums.linear("v", for_v, h)
+    for_q, for_k, for_v = _attention_backward(middle, part, kept, w, parts, sums)
+    normed = parts.norm(part.x, w.attention_norm, frame.epsilon)
+    sums.linear("q", for_q, part.choose(normed.values))
+    sums.linear("k", for_k, normed.values)
+    sums.linear("v", for_v, normed.values)
     for_h = torch.addmm(for_k @ w.k[0], for_v, w.v[0])
     if part.chosen is None:
         for_h = torch.addmm(for_h, for_q, w.q[0], out=for_h)
     else:
         for_h.index_add_(0, part.chosen, for_q @ w.q[0])
-    gradient, for_weight = _norm_backward(for_h, unit, factor, w.attention_norm)
+    beside = middle if part.chosen is None else None
+    gradient, for_weight = parts.norm_backward(for_h, normed, beside)
     sums.norm("attention_norm", for_weight)
-    if part.chosen is None:
-        return gradient.add_(middle)
-    return gradient.index_add_(0, part.chosen, middle)
+    return gradient if part.chosen is None else gradient.index_add_(0, part.chosen, middle)
 
 
 class _PackedLayer(torch.autograd.Function):

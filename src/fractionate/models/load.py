@@ -63,7 +63,8 @@ class LanguageModel:
         pad_id: A token for padding; masks come from lengths, so it may equal a stop token.
         vocab_size: Effective vocabulary: logits beyond it are cut off before any softmax.
         source: Where it was loaded from.
-        kernel: What decodes with it: torch, or the native kernel of `models.native`.
+        kernel: What decodes with it, and computes the parts of its layers when it scores: torch, or
+            the native kernel of `models.native`.
     """
 
     module: PreTrainedModel
@@ -98,7 +99,7 @@ def load_model(
         revision: Commit or tag on the hub.
         device: Torch device.
         tokenizer: Takes the place of the source's own tokenizer.
-        kernel: What decodes with it.
+        kernel: What decodes and scores with it.
 
     Raises:
         ModelLoadError: The source is missing or unreadable, lacks weights, or does not fit its

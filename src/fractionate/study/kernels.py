@@ -1,4 +1,4 @@
-"""Which kernel decodes in a study: settled by the plan, without torch, so that keys hold it."""
+"""Which kernel works in a study: settled by the plan, without torch, so that keys hold it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 def settled_kernel(
     wanted: Literal["auto", "torch", "native"], models: Sequence[str], *, device: str, threads: int
 ) -> Kernel:
-    """The kernel that decodes: native where it can, if the study does not say.
+    """The kernel that decodes and computes steps: native where it can, if the study does not say.
 
     Args:
-        wanted: `rollout_kernel` of the study.
+        wanted: `kernel` of the study.
         models: Folder, .gguf file or hub id of every model that may write.
         device: Device type of the stages.
         threads: Threads of a stage; the native kernel has one, so "auto" takes torch for more.
@@ -35,9 +35,7 @@ def settled_kernel(
     if wanted == "auto":
         return "native" if obstacle is None and threads == 1 else "torch"
     if obstacle is not None:
-        raise StudyFileError(
-            f"rollout_kernel: 'native' cannot decode here ({obstacle}). Set rollout_kernel: torch"
-        )
+        raise StudyFileError(f"kernel: 'native' cannot work here ({obstacle}). Set kernel: torch")
     return "native"
 
 

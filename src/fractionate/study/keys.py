@@ -16,7 +16,7 @@ STAGE_VERSIONS: Mapping[str, int] = {
     "base_evaluation": 2,
     "teacher_evaluation": 2,
     "corpus": 2,
-    "cell": 2,
+    "cell": 3,
     "cell_evaluation": 2,
     "rlvr": 1,
     "rlvr_evaluation": 1,
@@ -36,7 +36,7 @@ class Stage:
         parents: Keys of the stages whose results it reads.
         version: Version of the kind's code.
         inputs: What it reads from outside the store, by role: "model", "data".
-        execution: Device type, threads and the kernel that decodes: they can change a number, so
+        execution: Device type, threads and the kernel: they can change a number, so
             they are in the key.
         after: Keys of stages that must have succeeded although their result is not read.
         runtime: Settings that change no number, such as how often to checkpoint; outside the key.

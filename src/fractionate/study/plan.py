@@ -138,7 +138,7 @@ def make_plan(study: Study, *, device: str = "cpu", threads: int = 1) -> Plan:
     check_rates(study, cells)
     check_cells(study, cells)
     sources = [student_input(study, cells[0].base).location, teacher_input(study).location]
-    kernel = settled_kernel(study.rollout_kernel, sources, device=device, threads=threads)
+    kernel = settled_kernel(study.kernel, sources, device=device, threads=threads)
     builder = _Builder(study, {"device": device, "threads": threads, "kernel": kernel})
     planned = builder.build(cells)
     stages = builder.ordered()

@@ -14,7 +14,9 @@ from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-_SOURCE: Final = Path(__file__).with_name("kernel.c")
+_SOURCES: Final = tuple(
+    str(Path(__file__).with_name(name)) for name in ("kernel.c", "draw.c", "layer.c")
+)
 _COMPILERS: Final = ("cc", "gcc", "clang")
 _FLAGS: Final = ("-O3", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
 
@@ -90,6 +92,14 @@ _FUNCTIONS: Final[dict[str, tuple[Sequence[Any], Any]]] = {
     "forward": ((POINTER(Model), POINTER(Cache), _I, _P, _P, _P, _P, _P, _P), None),
     "logits_of": ((POINTER(Model), _I, _P, _P, _P), None),
     "copy_slot": ((POINTER(Model), POINTER(Cache), _I, _I, _I), None),
+    "norm_rows": ((_L, _I, _P, _P, c_float, _P), None),
+    "norm_rows_backward": ((_L, _I, _P, _P, _P, c_float, _P, _P, _P), None),
+    "gate_values": ((_L, _P, _P, _P), None),
+    "gate_values_backward": ((_L, _P, _P, _P, _P, _P, _P), None),
+    "rotate_rows": ((_L, _I, _I, _P, _P, _P, c_float), None),
+    "attention_space": ((_L, _I), _L),
+    "attend_rows": ((_L, _P, _I, _I, _I, *(5 * (_P,))), None),
+    "attend_rows_backward": ((_L, _P, _I, _I, _I, *(8 * (_P,))), None),
     "draw": ((_I, _L, _P, c_float, _P, _P, _P, _P, _P, _P), None),
 }
 
@@ -109,18 +119,17 @@ def library() -> ctypes.CDLL:
     compiler = find_compiler()
     if compiler is None:
         raise KernelError(
-            "rollout_kernel is 'native', but there is no C compiler here (cc, gcc or clang). "
-            "Install one, or set rollout_kernel: torch and plan again"
+            "the native kernel needs a C compiler (cc, gcc or clang), and there is none here. "
+            "Install one, or set kernel: torch and plan again"
         )
     with tempfile.TemporaryDirectory(prefix="fractionate-kernel-") as folder:
         target = Path(folder) / "kernel.so"
-        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(target), "-lm"]
+        command = [compiler, *_FLAGS, *_SOURCES, "-o", str(target), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = (done.stderr.strip() or "no message").split("\n")[0]
             raise KernelError(
-                f"{compiler} could not compile the native kernel ({reason}). Set rollout_kernel: "
-                "torch"
+                f"{compiler} could not compile the native kernel ({reason}). Set kernel: torch"
             )
         loaded = ctypes.CDLL(str(target))
     for name, (arguments, result) in _FUNCTIONS.items():

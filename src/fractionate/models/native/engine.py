@@ -98,8 +98,7 @@ def _check(model: LanguageModel) -> None:
         obstacle = f"the weights are in {module.dtype}, and it reads float32 and bfloat16"
     if obstacle is not None:
         raise compiler.KernelError(
-            f"rollout_kernel 'native' cannot decode with {model.source}: {obstacle}. Set "
-            "rollout_kernel: torch"
+            f"kernel 'native' cannot decode with {model.source}: {obstacle}. Set kernel: torch"
         )
 
 

@@ -12,42 +12,15 @@
  * Plain C with the vector types of GCC and clang: any vector unit will do, AVX-512 does best.
  */
 
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#include "vectors.h"
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 
-#if defined(__AVX512F__)
-enum { LANES = 16, TILE = 12 };
-#elif defined(__AVX__)
-enum { LANES = 8, TILE = 6 };
-#elif defined(__aarch64__)
-enum { LANES = 4, TILE = 12 };
-#else
-enum { LANES = 4, TILE = 4 };
-#endif
 enum { PANEL = 2 * LANES };
 enum { PAGE = 64 };   /* positions in one page of the cache */
 enum { CHUNK = 192 }; /* tokens that go through the layers together */
-enum { SPAN = 256 };  /* ids whose weights are summed together when a token is drawn */
-
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-/* Vectors of a register's width for the products, of 16 numbers for everything else. */
-typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t int_lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint32_t word_lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef float f16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t i16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef double d8 __attribute__((vector_size(64), aligned(8), may_alias));
 
 typedef struct {
     const void *weight; /* packed */
@@ -77,8 +50,6 @@ typedef struct {
     int32_t pages, pages_per_slot;
 } Cache;
 
-static int64_t up_to(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
-
 /* Ask for large pages: what a step reads does not fit the translation buffers in small ones. */
 void use_large_pages(void *memory, int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -91,41 +62,6 @@ void use_large_pages(void *memory, int64_t bytes) {
 
 int32_t panel_width(void) { return PANEL; }
 int32_t page_length(void) { return PAGE; }
-
-/* exp(x), to about one unit in the last place; 0 below -87, exp(88) above 88. */
-#define EXPONENTIAL(name, floats, ints)                                                            \
-    INLINE floats name(floats x) {                                                                 \
-        const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */          \
-        ints tiny = x < -87.0f, huge = x > 88.0f;                                                  \
-        x = (floats)(((ints)x & ~(tiny | huge)) | (huge & (ints)((floats){} + 88.0f)));            \
-        floats shifted = x * 1.44269504f + magic, power = shifted - magic;                         \
-        floats rest = (x - power * 0.693359375f) + power * 2.12194440e-4f;                         \
-        floats sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;                                   \
-        sum = sum * rest + 8.3334519073e-3f;                                                       \
-        sum = sum * rest + 4.1665795894e-2f;                                                       \
-        sum = sum * rest + 1.6666665459e-1f;                                                       \
-        sum = sum * rest + 5.0000001201e-1f;                                                       \
-        sum = sum * (rest * rest) + rest + 1.0f;                                                   \
-        return (floats)(((ints)sum + (((ints)shifted - 0x4B400000) << 23)) & ~tiny);               \
-    }
-EXPONENTIAL(exponential, f16, i16)
-EXPONENTIAL(exponential_lanes, lanes, int_lanes)
-
-INLINE float total(f16 x) {
-    f8 sum = *(f8 *)&x + *((f8 *)&x + 1);
-    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
-}
-
-INLINE f16 larger(f16 a, f16 b) {
-    i16 above = a > b;
-    return (f16)(((i16)a & above) | ((i16)b & ~above));
-}
-
-INLINE float largest(f16 x) {
-    float best = x[0];
-    for (int i = 1; i < 16; i++) best = x[i] > best ? x[i] : best;
-    return best;
-}
 
 /* ------------------------------------------------------------ products */
 
@@ -465,86 +401,4 @@ void copy_slot(const Model *model, const Cache *cache, int32_t from, int32_t to,
             memcpy(cache->keys + (base + target[page]) * keys, cache->keys + (base + source[page]) * keys, keys * sizeof(float));
             memcpy(cache->values + (base + target[page]) * values, cache->values + (base + source[page]) * values, values * sizeof(float));
         }
-}
-
-/* ------------------------------------------------------------ the draw */
-
-static int64_t likeliest(const float *logits, int64_t count) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < count; i++) best = logits[i] > logits[best] ? i : best;
-    return best;
-}
-
-/* weights[i] = exp((logits[i] - top) / temperature); ends[s] = their sum up to the end of span s. */
-static void weigh(const float *logits, int64_t count, float top, float inverse, float *weights, double *ends) {
-    double sum = 0;
-    for (int64_t from = 0; from < count; from += SPAN) {
-        int64_t until = count - from < SPAN ? count - from : SPAN, i = 0;
-        d8 low = {}, high = {};
-        for (; i < until; i += 16) {
-            f16 x = {};
-            if (i + 16 <= until) x = *(const f16 *)(logits + from + i) - top;
-            else
-                for (int j = 0; j < 16; j++) x[j] = i + j < until ? logits[from + i + j] - top : -INFINITY;
-            f16 weight = exponential(x * inverse);
-            *(f16 *)(weights + from + i) = weight;
-            low += __builtin_convertvector(*(f8 *)&weight, d8);
-            high += __builtin_convertvector(*((f8 *)&weight + 1), d8);
-        }
-        low += high;
-        for (int j = 0; j < 8; j++) sum += low[j];
-        ends[from / SPAN] = sum;
-    }
-}
-
-/* The id whose slice of the cumulative weights holds the target; one of weight 0 never does. */
-static int64_t search(const float *weights, const double *ends, int64_t count, double target) {
-    int64_t span = 0, spans = (count + SPAN - 1) / SPAN;
-    while (span + 1 < spans && ends[span] <= target) span++;
-    double sum = span ? ends[span - 1] : 0;
-    int64_t found = span * SPAN;
-    for (int64_t i = span * SPAN; i < count && i < (span + 1) * SPAN; i++) {
-        sum += weights[i];
-        if (weights[i] > 0) found = i;
-        if (sum > target) break;
-    }
-    return found;
-}
-
-static float entropy_of(const float *logits, const float *weights, int64_t count, float top, double sum) {
-    double mean = 0;
-    for (int64_t i = 0; i < count; i++)
-        if (weights[i] > 0) mean += (double)weights[i] * (logits[i] - top);
-    return (float)(log(sum) - mean / sum);
-}
-
-/* Draw a token of each row by inverse CDF, or take the likeliest where the temperature is 0, ties by
- * lowest id. `weights` holds one row, rounded up to 16; `ends` one number per span. */
-void draw(
-    int32_t rows, int64_t vocabulary, const float *logits, float temperature, const double *uniforms, int64_t *tokens,
-    float *log_probs, float *entropy, float *weights, double *ends
-) {
-    int64_t spans = (vocabulary + SPAN - 1) / SPAN;
-    for (int row = 0; row < rows; row++, logits += vocabulary) {
-        f16 best = {};
-        best -= INFINITY;
-        int64_t i = 0;
-        for (; i + 16 <= vocabulary; i += 16) best = larger(*(const f16 *)(logits + i), best);
-        float top = largest(best);
-        for (; i < vocabulary; i++) top = logits[i] > top ? logits[i] : top;
-        if (entropy) {
-            weigh(logits, vocabulary, top, 1.0f, weights, ends);
-            entropy[row] = entropy_of(logits, weights, vocabulary, top, ends[spans - 1]);
-        }
-        if (temperature == 0) {
-            tokens[row] = likeliest(logits, vocabulary);
-            log_probs[row] = 0;
-            continue;
-        }
-        float inverse = 1.0f / temperature;
-        weigh(logits, vocabulary, top, inverse, weights, ends);
-        double sum = ends[spans - 1];
-        tokens[row] = search(weights, ends, vocabulary, uniforms[row] * sum);
-        log_probs[row] = (logits[tokens[row]] - top) * inverse - (float)log(sum);
-    }
 }

@@ -67,7 +67,7 @@ class Job:
 
     @property
     def kernel(self) -> Kernel:
-        """What decodes, as the plan settled it."""
+        """What decodes and computes steps, as the plan settled it."""
         return "native" if self.stage.execution["kernel"] == "native" else "torch"
 
     def progress(self, step: int, total: int) -> None:
