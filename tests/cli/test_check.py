@@ -64,6 +64,11 @@ def test_bad_studies_name_the_field(place, changes, words):
         assert word in result.stderr
 
 
+def test_several_studies_are_checked_one_by_one(workplace):
+    result = invoke("check", workplace / "study.yaml", workplace / "study.yaml")
+    assert result.stdout.count("ok:") == 2
+
+
 @pytest.mark.parametrize("verb", ["check", "plan", "run", "status", "report"])
 def test_a_missing_study_file_is_named(tmp_path, verb):
     result = invoke(verb, tmp_path / "gone.yaml")

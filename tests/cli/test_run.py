@@ -33,6 +33,28 @@ def test_warnings_of_the_preflight_are_shown_again(workplace, finished):
     assert "warning:" in result.stderr
 
 
+def test_several_studies_run_one_after_the_other(workplace, finished, tmp_path):
+    study = workplace / "study.yaml"
+    result = invoke("run", study, study, "--store", finished, "--json", "--report", tmp_path)
+    assert [each["computed"] for each in json.loads(result.stdout)] == [0, 0]
+
+
+def test_of_several_studies_none_runs_before_all_are_right(workplace, tmp_path):
+    (tmp_path / "bad.yaml").write_text("name: bad\nsteps: 3\n")
+    store = tmp_path / "runs"
+    result = invoke("run", workplace / "study.yaml", tmp_path / "bad.yaml", "--store", store)
+    assert result.exit_code == 2
+    assert "steps" in result.stderr
+    assert not store.exists()
+
+
+def test_one_file_cannot_hold_several_reports(workplace, finished, tmp_path):
+    study, report = workplace / "study.yaml", tmp_path / "all.html"
+    result = invoke("run", study, study, "--store", finished, "--report", report)
+    assert result.exit_code == 2
+    assert "Name a folder" in result.stderr
+
+
 @pytest.mark.parametrize("executor", ["slurm", "process:0", "process:x", "process", "serial:2"])
 def test_unknown_executors_are_refused_before_anything_runs(workplace, tmp_path, executor):
     store = tmp_path / "runs"

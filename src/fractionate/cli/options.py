@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 StudyFile = Annotated[Path, typer.Argument(metavar="FILE", help="Study file (YAML).")]
+StudyFiles = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="Study files (YAML), one after the other.")
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(

@@ -26,6 +26,11 @@ def emit_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, allow_nan=False, default=str))
 
 
+def emit_one_or_all(values: Sequence[Any]) -> None:
+    """Print one JSON document: the value itself if there is one, else a list of them."""
+    emit_json(values[0] if len(values) == 1 else list(values))
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Aligned columns: the first to the left, the others to the right."""
     lines = [list(heads), *(list(row) for row in rows)]

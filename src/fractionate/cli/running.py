@@ -204,14 +204,18 @@ def write_report(results: "Results", out: Path | None, *, allow_missing: bool = 
     return path
 
 
-def require_report_place(out: Path | None, store: Path, name: str, option: str) -> None:
+def require_report_place(
+    out: Path | None, store: Path, name: str, option: str, *, several: bool = False
+) -> None:
     """Refuse a place for a report that cannot be written to, before the run.
 
     Raises:
-        BadInputError: It cannot; names the option.
+        BadInputError: It cannot, or is one file for several reports; names the option.
     """
     if out is not None:
         path = report_path(out, store, name, option)
+        if several and path == out:
+            raise BadInputError(f"{option} {out} is one file for several reports. Name a folder")
         if path.is_dir():
             raise BadInputError(f"{option} {path} is a folder. Name another file")
         require_writable(path, option)

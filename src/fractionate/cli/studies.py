@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,9 +14,10 @@ from fractionate.cli.options import (
     Overrides,
     StoreFolder,
     StudyFile,
+    StudyFiles,
 )
 from fractionate.cli.places import shipped_study, template
-from fractionate.cli.printing import emit_json, note, say
+from fractionate.cli.printing import emit_json, emit_one_or_all, note, say
 from fractionate.cli.running import (
     dry_store,
     hours_text,
@@ -89,17 +90,18 @@ def _with_models(text: str, student: str, teacher: str) -> str:
     return filled.replace("student: STUDENT", f"student: {quoted[0]}")
 
 
-def check(file: StudyFile, *, overrides: Overrides = None) -> None:
-    """Check a study file without running anything: fields, levels, cells and input files."""
-    plan = planned(file, overrides)
+def check(files: StudyFiles, *, overrides: Overrides = None) -> None:
+    """Check study files without running anything: fields, levels, cells and input files."""
     from fractionate.study.units import counted
 
-    cells, stages = counted(len(plan.cells), "cell"), counted(len(plan.stages), "stage")
-    say(f"ok: {file}: {cells}, {stages}")
+    for file in files:
+        plan = planned(file, overrides)
+        cells, stages = counted(len(plan.cells), "cell"), counted(len(plan.stages), "stage")
+        say(f"ok: {file}: {cells}, {stages}")
 
 
 def plan(
-    file: StudyFile,
+    files: StudyFiles,
     *,
     as_json: AsJson = False,
     store: StoreFolder = DEFAULT_STORE,
@@ -112,24 +114,29 @@ def plan(
     """Say what a study will do: cells, shared stages, cost, and what is done already."""
     from fractionate.study.store import Store
 
-    made = planned(file, overrides, device=None if gpu is None else "cuda")
-    hours = None if gpu is None else on_gpu(made, Store(store), gpu)
+    documents: list[dict[str, Any]] = []
+    for file in files:
+        made = planned(file, overrides, device=None if gpu is None else "cuda")
+        hours = None if gpu is None else on_gpu(made, Store(store), gpu)
+        documents.append({**made.to_dict(Store(store)), "gpu": hours})
+        if as_json:
+            continue
+        say(made.describe(Store(store)))
+        if hours is not None:
+            say(hours_text(hours))
     if as_json:
-        emit_json({**made.to_dict(Store(store)), "gpu": hours})
-        return
-    say(made.describe(Store(store)))
-    if hours is not None:
-        say(hours_text(hours))
+        emit_one_or_all(documents)
 
 
 def run(  # noqa: PLR0913 - an option is an argument
-    file: StudyFile,
+    files: StudyFiles,
     *,
     store: StoreFolder = DEFAULT_STORE,
     executor: Executor = "serial",
     overrides: Overrides = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Also write the report there.")
+        Path | None,
+        typer.Option("--report", help="Also write the report there: a .html file, or a folder."),
     ] = None,
     as_json: AsJson = False,
     dry_scale: Annotated[
@@ -140,21 +147,28 @@ def run(  # noqa: PLR0913 - an option is an argument
         ),
     ] = False,
 ) -> None:
-    """Run a study, or go on with it: only what the store lacks is computed."""
+    """Run studies, or go on with them: only what the store lacks is computed."""
     if dry_scale:
         store = dry_store(store)
-        made = planned_in_miniature(file, overrides, store)
+        plans = [planned_in_miniature(file, overrides, store) for file in files]
     else:
-        made = planned(file, overrides)
-    require_report_place(report, store, made.study.name, "--report")
-    results, tally = run_plan(made, store, executor, as_json=as_json)
-    written = None if report is None else write_report(results, report)
+        plans = [planned(file, overrides) for file in files]
+    for made in plans:  # nothing runs before all can
+        require_report_place(report, store, made.study.name, "--report", several=len(plans) > 1)
+    documents: list[dict[str, Any]] = []
+    for made in plans:
+        results, tally = run_plan(made, store, executor, as_json=as_json)
+        written = None if report is None else write_report(results, report)
+        documents.append(
+            {"study": made.study.name, "store": store, "report": written, **tally.to_dict()}
+        )
+        if as_json:
+            continue
+        say(success(made, tally, store))
+        if written is not None:
+            say(f"report: {written}")
     if as_json:
-        emit_json({"study": made.study.name, "store": store, "report": written, **tally.to_dict()})
-        return
-    say(success(made, tally, store))
-    if written is not None:
-        say(f"report: {written}")
+        emit_one_or_all(documents)
 
 
 def status(
