@@ -1,5 +1,7 @@
 """Copies of studies in their store: who leaves one, and what a broken one does."""
 
+from pathlib import Path
+
 import pytest
 from fakes import make_study
 
@@ -41,6 +43,17 @@ def test_an_interrupted_run_leaves_its_copy(tmp_path, store):
     study = make_study(tmp_path / "models")
     refused(study, store, KeyboardInterrupt())
     assert only_study(store) == study
+
+
+def test_a_copy_can_be_read_from_any_folder(tmp_path, store, monkeypatch):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"question": "1 + 1", "answer": "2"}\n')
+    monkeypatch.chdir(tmp_path)
+    task = {"kind": "math", "source": ["a.jsonl", {"path": "b.jsonl"}], "test_source": "a.jsonl"}
+    keep_study(make_study(Path("models"), task=task), store)
+    (kept,) = kept_studies(store).values()
+    assert kept.task.source[1].path == tmp_path / "b.jsonl"
+    assert all(source.path.is_absolute() for source in kept.task.source)
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b'{"name": "other", "budget": 3}'])

@@ -4,14 +4,15 @@ import contextlib
 import json
 from collections.abc import Collection, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fractionate.config import Study
 from fractionate.config.files import parse_study
 from fractionate.study.store import Store, StoreError
 from fractionate.study.workspace import write_whole
 
-_PATHS = (("task", "path"), ("world", "checkpoints"), ("models", "student"), ("models", "teacher"))
+_PATHS = ("path", "checkpoints", "include", "tokenizer")
+"""Fields that hold a path wherever they stand; `models` holds others."""
 
 
 def keep_study(study: Study, store: Store) -> Path:
@@ -104,11 +105,17 @@ def forget_studies(store: Store, keep: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in gone))
 
 
-def _anchored(tree: dict[str, Any]) -> dict[str, Any]:
-    rewarded: dict[str, Any] = tree.get("rlvr") or {}
-    for part, field in (*_PATHS, ("rlvr.task", "path")):
-        branch: dict[str, Any] = (rewarded.get("task") if "." in part else tree.get(part)) or {}
-        value = branch.get(field)
-        if isinstance(value, str) and Path(value).exists():
-            branch[field] = str(Path(value).resolve())
-    return tree
+def _anchored(branch: Any, *, fields: Collection[str] = _PATHS) -> Any:
+    """The same values, with local paths made absolute."""
+    if isinstance(branch, list):
+        return [_anchored(each) for each in cast("list[Any]", branch)]
+    if not isinstance(branch, dict):
+        return branch
+    found: dict[str, Any] = {}
+    for name, value in cast("dict[str, Any]", branch).items():
+        if name in fields and isinstance(value, str) and Path(value).exists():
+            found[name] = str(Path(value).resolve())
+        else:
+            within = ("student", "teacher") if name == "models" else _PATHS
+            found[name] = _anchored(value, fields=within)
+    return found
