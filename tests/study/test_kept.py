@@ -50,8 +50,10 @@ def test_a_copy_can_be_read_from_any_folder(tmp_path, store, monkeypatch):
         (tmp_path / name).write_text('{"question": "1 + 1", "answer": "2"}\n')
     monkeypatch.chdir(tmp_path)
     task = {"kind": "math", "source": ["a.jsonl", {"path": "b.jsonl"}], "test_source": "a.jsonl"}
-    keep_study(make_study(Path("models"), task=task), store)
+    models = {"student": "a.jsonl", "teacher": "teacher"}
+    keep_study(make_study(Path("models"), world=None, models=models, task=task), store)
     (kept,) = kept_studies(store).values()
+    assert (kept.models.student, kept.models.teacher) == (str(tmp_path / "a.jsonl"), "teacher")
     assert kept.task.source[1].path == tmp_path / "b.jsonl"
     assert all(source.path.is_absolute() for source in kept.task.source)
 
