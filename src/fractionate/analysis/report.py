@@ -11,6 +11,7 @@ from fractionate.analysis.answer import OUTCOMES, Answer, answer
 from fractionate.analysis.attribution import attribute
 from fractionate.analysis.background import Background
 from fractionate.analysis.claims import Claim, decided, judge_claims
+from fractionate.analysis.course import course_table, rlvr_table
 from fractionate.analysis.figures import figures
 from fractionate.analysis.hypotheses import judge_hypotheses
 from fractionate.analysis.knobs import knob_name
@@ -81,6 +82,8 @@ def render_report(
         cells=cells_table(runs, background.teacher),
         single=cells_table(runs, background.teacher, single=True),
         confounds=background.confounds or _own_confounds(runs),
+        course=course_table(runs),
+        followed=rlvr_table(runs),
         costs=cost_table(runs),
         rounding=rounding(runs),
         tradeoff=tradeoff(runs),

@@ -6,6 +6,7 @@ from typing import Any, cast
 from fractionate.analysis.answer import answer
 from fractionate.analysis.archive import Archive
 from fractionate.analysis.claims import Claim, decided, judge_claims
+from fractionate.analysis.course import course_table, rlvr_table
 from fractionate.analysis.designs import designs
 from fractionate.analysis.hypotheses import judge_hypotheses
 from fractionate.analysis.knobs import knob_name
@@ -140,6 +141,14 @@ def _section(archive: Archive, runs: Runs) -> Iterator[str]:
 
 
 def _views(runs: Runs) -> Iterator[str]:
+    course = course_table(runs)
+    if course is not None:
+        yield "### Step by step"
+        yield markdown_table(course)
+    followed = rlvr_table(runs)
+    if followed is not None:
+        yield "### Reinforcement learning afterwards"
+        yield markdown_table(followed)
     beside = rounding(runs)
     if beside is not None:
         yield "### Sparsity beside rounding alone"

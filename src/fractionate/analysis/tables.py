@@ -1,6 +1,6 @@
 """The tables of a report as rows of text, ready for a template."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -294,10 +294,22 @@ def cell_columns(final: Mapping[str, Value]) -> list[tuple[Column, Cell]]:
             _unmoved,
         ),
         (Column("harder, %", "Accuracy on the harder task"), _metric("harder")),
+        *_more(final),
+        (Column("in the teacher's style, %", "Of the answers"), _metric("style_share")),
         (Column("KL to base", "Nats per token"), _metric("kl_to_base")),
         (Column("KL to teacher", "Nats per token"), _metric("kl_to_teacher")),
     ]  # fmt: skip
     return chosen
+
+
+def _more(final: Mapping[str, Value]) -> Iterator[tuple[Column, Cell]]:
+    """Samples of the harder task, and one set of prompts at several temperatures."""
+    for name in final:
+        kind, _, at = name.partition("@")
+        if kind == "harder_pass":
+            yield Column(f"harder, p@{at}, %", "pass@k on the harder task"), _metric(name)
+        elif kind == "resampled_accuracy":
+            yield Column(f"sampled again, T {at}, %", "Accuracy on the same prompts"), _metric(name)
 
 
 def average(runs: Sequence[Run], step: int | None = None) -> dict[str, Value]:

@@ -1,5 +1,6 @@
 """Where records come from: study files, stores, and folders of exported records, in any mixture."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,12 +49,19 @@ def gathered(
     return found
 
 
+def _by_number(folder: Path) -> list[tuple[int, str]]:
+    """As people sort names: e2 before e10."""
+    parts = re.split(r"(\d+)", folder.name)
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+
+
 def _of(source: Path, store: Path, overrides: list[str] | None) -> list[Gathered]:
     from fractionate.analysis.archive import is_archive, read_archive
     from fractionate.cli.results import opened
 
     if source.is_dir():
-        folders = [source] if is_archive(source) else sorted(filter(is_archive, source.iterdir()))
+        within = sorted(filter(is_archive, source.iterdir()), key=_by_number)
+        folders = [source] if is_archive(source) else within
         if folders:
             return [Gathered(read_archive(folder), REPORTS) for folder in folders]
     results = opened(source, store, overrides)
