@@ -75,7 +75,8 @@ def small_divergence_hides_entropy(shelf: Sequence[Design]) -> Finding:
         if known:
             what = "entropy over its ceiling where KL is small"
             found = over_runs(what, known, above=NEAR_CEILING)
-            return replace(found, source=design.name)
+            never = f"{found.text} (KL is never small in {known.count(0.0)} of {len(known)} runs)"
+            return replace(found, text=never, source=design.name)
     raise Untestable(
         "needs early steps of student rollouts with forward KL, their entropies recorded"
     )
