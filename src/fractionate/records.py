@@ -68,10 +68,11 @@ class StepRecord:
         bound_violations: Positions looked at whose gradients exceed a bound that holds for any two
             laws (`losses.bounds`): 0, unless the arithmetic is broken.
         stale_weight: Mean weight of the completions that an older student wrote; none without a
-            lag, as the next two.
+            lag, as the next three.
         stale_clipped: Share of tokens whose ratio of present to older law met the cap.
         stale_kl: Estimate of KL(older student || present student) per token, from the rollout's own
-            tokens.
+            tokens that the present nucleus holds; none if it holds none.
+        stale_outside: Share of tokens that the present nucleus leaves out: infinite KL there.
         profile: By bin of completion positions, where `diagnostics.bins` asks for it: means of
             "forward_kl", "cross_entropy", "teacher_entropy" and "student_entropy" in nats (0 where
             a bin is empty), and "tokens", the positions that they rest on.
@@ -108,6 +109,7 @@ class StepRecord:
     stale_clipped: float | None = None
     stale_kl: float | None = None
     profile: Mapping[str, Sequence[float]] | None = None
+    stale_outside: float | None = None
 
 
 @dataclass(frozen=True)

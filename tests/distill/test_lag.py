@@ -14,7 +14,7 @@ from fractionate.distill.prompts import Prompt
 from fractionate.distill.run import Distillation
 from fractionate.distill.scoring import Scorer
 from fractionate.distill.sources import FreshRollouts
-from fractionate.distill.staleness import staleness
+from fractionate.distill.staleness import staleness, staleness_summary
 from fractionate.distill.student import Student
 from fractionate.models.load import wrap
 from fractionate.records import StepRecord, StopReason, read_jsonl
@@ -118,6 +118,30 @@ def test_the_weight_is_the_mean_of_the_capped_ratios():
     found = staleness(Temperature(), logits=logits, rollout=rollout, mask=rollout.mask, cap=2.0)
     assert found.weights.tolist() == pytest.approx([(2.0 + torch.tensor(-0.5).exp().item()) / 2])
     assert (found.clipped, found.tokens) == (1, 2)
+
+
+def test_tokens_that_the_present_nucleus_leaves_out_weigh_nothing_and_are_counted():
+    logits = torch.tensor([[4.0, 0.0], [4.0, 0.0]])
+    rollout = Completions(
+        tokens=torch.tensor([[0, 1]]),
+        lengths=torch.tensor([2]),
+        log_probs=torch.tensor([[-0.5, -1.0]]),
+        source=torch.zeros(1, 2, dtype=torch.long),
+        stop=(StopReason.LENGTH,),
+    )
+    temperature = Temperature(top_p=0.8)  # holds the first token alone
+    found = staleness(temperature, logits=logits, rollout=rollout, mask=rollout.mask, cap=2.0)
+    assert found.weights.tolist() == pytest.approx([torch.tensor(0.5).exp().item() / 2])
+    summary = staleness_summary([found])
+    assert summary["stale_outside"] == 0.5
+    assert summary["stale_kl"] == pytest.approx(-0.5)
+
+
+def test_a_lagged_run_with_a_nucleus_records_finite_numbers(tmp_path):
+    rollout = {"kind": "student", "lag": 1}
+    method = Method.model_validate({"rollout": rollout, "temperature": {"top_p": 0.5}})
+    distill(_run(tmp_path, method, 1), progress=_silent)
+    assert max(record.stale_outside for record in _records(tmp_path)) > 0
 
 
 def test_the_rollouts_own_tokens_cannot_be_stale():

@@ -1,7 +1,7 @@
 """How far the student has moved since it wrote the completions it trains on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,13 +22,15 @@ class Staleness:
             cap, which leaves completions unweighted.
         tokens: Tokens in the loss.
         clipped: Tokens whose ratio exceeds the cap.
-        kl: Sum of log q_old - log q over the tokens, in nats: over their number an estimate of
-            KL(q_old || q), infinite where the present nucleus leaves a token out.
+        outside: Tokens that the present nucleus leaves out: their ratio is 0.
+        kl: Sum of log q_old - log q over all other tokens, in nats. Where none is outside, over
+            their number an estimate of KL(q_old || q), which is infinite elsewhere.
     """
 
     weights: Float[Tensor, " rows"] | None
     tokens: int
     clipped: int
+    outside: int
     kl: float
 
 
@@ -60,22 +62,33 @@ def staleness(
     present[inside] = law.gather(-1, rollout.tokens[inside][:, None])[:, 0]
     behaviour = rollout.log_probs.to(law.dtype)
     gap = (present - behaviour)[mask]
+    held = gap[gap > -torch.inf]
+    plain = Staleness(
+        weights=None,
+        tokens=len(gap),
+        clipped=0,
+        outside=len(gap) - len(held),
+        kl=float(-held.sum()),
+    )
     if cap is None:
-        return Staleness(None, len(gap), 0, float(-gap.sum()))
+        return plain
     weights = stale_rollout_weight(
         log_prob=present, log_prob_behaviour=behaviour, mask=mask, cap=cap
     )
-    return Staleness(weights, len(gap), int((gap.exp() > cap).sum()), float(-gap.sum()))
+    return replace(plain, weights=weights, clipped=int((gap.exp() > cap).sum()))
 
 
 def staleness_summary(parts: Sequence[Staleness]) -> dict[str, float]:
-    """Fields of a step record: mean weight, share of clipped tokens, mean divergence in nats."""
+    """Fields of a step record: mean weight, shares of tokens, mean divergence in nats."""
     tokens = sum(part.tokens for part in parts)
     if tokens == 0:
         return {}
     weights = [part.weights for part in parts if part.weights is not None]
+    outside = sum(part.outside for part in parts)
     found = {
         "stale_clipped": sum(part.clipped for part in parts) / tokens,
-        "stale_kl": sum(part.kl for part in parts) / tokens,
+        "stale_outside": outside / tokens,
     }
+    if outside < tokens:
+        found["stale_kl"] = sum(part.kl for part in parts) / (tokens - outside)
     return found | ({"stale_weight": float(torch.cat(weights).mean())} if weights else {})
