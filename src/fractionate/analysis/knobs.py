@@ -8,7 +8,12 @@ from fractionate.analysis.runs import KL, RATE, ROLLOUT
 FIRST = 0.95
 """Share of bootstrap replicates in which a knob must rank first to be named."""
 
-NAMES: Mapping[str, str] = {ROLLOUT: "rollout policy", KL: "KL direction", RATE: "learning rate"}
+NAMES: Mapping[str, str] = {
+    ROLLOUT: "rollout policy",
+    KL: "KL direction",
+    RATE: "learning rate",
+    "world.students": "kind of student",
+}
 
 
 def knob_name(factor: str) -> str:
