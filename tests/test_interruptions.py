@@ -72,14 +72,28 @@ def _bytes_in(store: Path) -> int:
     return total
 
 
-def _kill_at_work(study: Path, store: Path, wait: float) -> bool:
-    """Kill the whole run a while after it has begun to write; False if it ended before."""
-    process = _start(study, store)
+def _start_of_work(process: subprocess.Popen, store: Path) -> float:
+    """Wait until the run writes something; the time by the monotonic clock, in seconds."""
     before, started = _bytes_in(store), time.monotonic()
     while process.poll() is None and _bytes_in(store) == before:
-        time.sleep(0.05)
+        time.sleep(0.02)
         assert time.monotonic() - started < 300, "the run does not begin"
-    deadline = time.monotonic() + wait
+    return time.monotonic()
+
+
+def _uninterrupted(study: Path, store: Path) -> float:
+    """Run the study to its end; how many seconds it was at work."""
+    process = _start(study, store)
+    begun = _start_of_work(process, store)
+    _, errors = process.communicate(timeout=900)
+    assert process.returncode == 0, errors.decode()
+    return time.monotonic() - begun
+
+
+def _kill_at_work(study: Path, store: Path, wait: float) -> bool:
+    """Kill the whole run ``wait`` seconds after it has begun to write; False if it ended before."""
+    process = _start(study, store)
+    deadline = _start_of_work(process, store) + wait
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     if process.poll() is not None:
@@ -103,16 +117,12 @@ def _files(store: Path) -> dict[str, str]:
 def test_a_study_killed_at_random_moments_ends_bit_identical(tmp_path):
     study = _study(tmp_path)
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    process = _start(study, straight)
-    _, errors = process.communicate(timeout=900)
-    assert process.returncode == 0, errors.decode()
+    work = _uninterrupted(study, straight)
     rng = stream(0, "moments of killing")
-    kills = sum(
-        _kill_at_work(study, killed, wait=float(rng.uniform(0.0, 1.5))) for _ in range(KILLS)
-    )
-    process = _start(study, killed)
-    _, errors = process.communicate(timeout=900)
-    assert process.returncode == 0, errors.decode()
+    # All waits together are shorter than the work, however fast the machine is.
+    waits = rng.uniform(0.0, work / KILLS, size=KILLS)
+    kills = sum(_kill_at_work(study, killed, wait=float(wait)) for wait in waits)
+    _uninterrupted(study, killed)
     assert kills == KILLS, f"the study was over after {kills} kills: make it longer"
     assert _files(killed) == _files(straight)
     assert any("weights" in name for name in _files(straight))
