@@ -9,7 +9,7 @@ from planted import KL, RATE, ROLLOUT, planted, scored, study
 from fractionate.analysis.answer import answer, on_policy_worth
 from fractionate.analysis.claims import TESTS, judge_claims
 from fractionate.analysis.claims_grid import teacher_is_as_sparse
-from fractionate.analysis.claims_sweep import teacher_forgets_less
+from fractionate.analysis.claims_sweep import forgetting_grows, teacher_forgets_less
 from fractionate.analysis.evidence import (
     Finding,
     cautious_interval,
@@ -282,3 +282,16 @@ def test_one_pair_can_refute_but_not_show_that_the_teacher_is_as_sparse(
 def test_equal_values_of_runs_decide_nothing():
     assert over_runs("ratio", [1.0, 1.0, 1.0], above=0.5).verdict == "cannot be told"
     assert over_runs("ratio", [1.0, 1.1, 1.0], above=0.5).verdict == "holds"
+
+
+def test_an_interval_ends_where_its_statistic_does():
+    found = over_runs("rank correlation", [1.0, 0.2, 0.6], below=0.5, span=(-1.0, 1.0))
+    assert found.text.startswith("rank correlation 0.60 [−0.39 to 1.00]")
+
+
+def test_a_perfect_rank_correlation_lies_in_its_own_interval():
+    factors = {ROLLOUT: ("student", "teacher"), RATE: ("0.001", "0.002", "0.003", "0.004")}
+    cells = planted(factors=factors, forgetting={RATE: 0.1}, steps=2, items=10)
+    text = forgetting_grows(gather(cells, study=study())).text
+    assert "correlation 1.00 [" in text
+    assert "to 1.00]" in text

@@ -128,7 +128,7 @@ def head_start_is_lost(runs: Runs) -> Finding:
         correlation = rank_correlation(*ends)
         if correlation is not None:
             values.append(correlation)
-    return over_runs("rank correlation per seed", values, below=HEAD_START)
+    return over_runs("rank correlation per seed", values, below=HEAD_START, span=(-1.0, 1.0))
 
 
 def _initial(run: Run) -> float:

@@ -130,4 +130,4 @@ def spikes_follow_ranges(runs: Runs) -> Finding:
             correlation = rank_correlation(norms, ranges)
             if correlation is not None:
                 values.append(correlation)
-    return over_runs("rank correlation per run", values, above=0.0)
+    return over_runs("rank correlation per run", values, above=0.0, span=(-1.0, 1.0))

@@ -76,6 +76,7 @@ def forgetting_grows(runs: Runs) -> Finding:
     if means.unknown:
         return Finding("cannot be told", f"{text}, {means.unknown}; claim: above 0.5")
     low, high = interval(draws)
+    high = max(high, value)  # draws around a correlation of 1 are all below it
     text = f"{text} [{low:.2f} to {high:.2f}]; claim: above 0.5"
     text = text.replace("-", "\N{MINUS SIGN}")
     return Finding(verdict_of(low, high, above=0.5), text, detectable(low, high))

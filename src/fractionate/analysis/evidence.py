@@ -232,9 +232,17 @@ def detectable(low: float, high: float, confidence: float = 0.95) -> float:
 
 
 def over_runs(
-    what: str, values: Sequence[float], *, above: float | None = None, below: float | None = None
+    what: str,
+    values: Sequence[float],
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    span: tuple[float, float] = (-math.inf, math.inf),
 ) -> Finding:
-    """The verdict on the mean of one number per run (or pair of runs), by its t interval."""
+    """The verdict on the mean of one number per run (or pair of runs), by its t interval.
+
+    ``span`` are the least and the greatest value that the number can take; the interval ends there.
+    """
     wanted = " and ".join(
         f"{word} {limit:g}"
         for word, limit in (("above", above), ("below", below))
@@ -247,9 +255,10 @@ def over_runs(
         text = f"{what} {values[0]:.2f} in all {len(values)}, no spread is seen"
         return Finding("cannot be told", f"{text}; claim: {wanted}")
     mean = t_interval(values)
-    text = f"{what} {mean.mean:.2f} [{mean.low:.2f} to {mean.high:.2f}], {mean.n} values"
+    low, high = max(mean.low, span[0]), min(mean.high, span[1])
+    text = f"{what} {mean.mean:.2f} [{low:.2f} to {high:.2f}], {mean.n} values"
     text = f"{text}; claim: {wanted}".replace("-", "\N{MINUS SIGN}")
-    verdict = verdict_of(mean.low, mean.high, above=above, below=below)
+    verdict = verdict_of(low, high, above=above, below=below)
     return Finding(verdict, text, detectable(mean.low, mean.high))
 
 
