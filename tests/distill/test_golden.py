@@ -8,6 +8,7 @@ These numbers change only with an intended change of the numerics: raise the ver
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -87,16 +88,22 @@ def _step(settings: dict) -> dict[str, float]:
         uniforms=torch.from_numpy(stream(42, "auxiliary").random(drawn.tokens.shape))[drawn.mask],
     )
     loss.backward()
+    parameters = dict(models["student"].module.named_parameters())
+    gradient = _flat([parameters[name].grad for name in before])
     update = student.update(1e-2)
-    delta = [student.weights()[name] - tensor for name, tensor in before.items()]
-    flat = torch.cat([tensor.flatten() for tensor in student.weights().values()]).double()
-    signs = torch.cos(torch.arange(flat.numel(), dtype=torch.float64))
+    delta = _flat([student.weights()[name] - tensor for name, tensor in before.items()])
+    # Adam's first step has the size of the rate however small a gradient is: of the weights after
+    # it, some depend on how a processor rounds. Along the gradient such weights count for nothing.
     return {
         "loss": loss.item(),
         "grad_norm": update.grad_norm,
-        "update_norm": float(torch.cat([t.flatten() for t in delta]).norm()),
-        "checksum": float(flat @ signs),
+        "descent": float(-delta @ gradient),
+        "checksum": float(gradient @ torch.cos(torch.arange(len(gradient), dtype=torch.float64))),
     }
+
+
+def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([tensor.flatten() for tensor in tensors]).double()
 
 
 def _numerics() -> str:
@@ -120,7 +127,11 @@ def golden(request: pytest.FixtureRequest) -> dict:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_is_what_it_was(name: str, golden: dict):
-    assert _step(METHODS[name]) == pytest.approx(golden[name], rel=1e-6, abs=1e-9), __doc__
+    step, known = _step(METHODS[name]), dict(golden[name])
+    assert step.pop("checksum") == pytest.approx(
+        known.pop("checksum"), abs=1e-5 * known["grad_norm"]
+    ), __doc__
+    assert step == pytest.approx(known, rel=1e-5, abs=1e-9), __doc__
 
 
 def test_every_golden_step_is_looked_at(golden: dict):
