@@ -15,19 +15,19 @@ static void weigh(const float *logits, int64_t count, float top, float inverse, 
     double sum = 0;
     for (int64_t from = 0; from < count; from += SPAN) {
         int64_t until = count - from < SPAN ? count - from : SPAN, i = 0;
-        d8 low = {}, high = {};
-        for (; i < until; i += 16) {
-            f16 x = {};
-            if (i + 16 <= until) x = *(const f16 *)(logits + from + i) - top;
+        wide_lanes low = {}, high = {};
+        for (; i < until; i += LANES) {
+            lanes x = {};
+            if (i + LANES <= until) x = *(const lanes *)(logits + from + i) - top;
             else
-                for (int j = 0; j < 16; j++) x[j] = i + j < until ? logits[from + i + j] - top : -INFINITY;
-            f16 weight = exponential(x * inverse);
-            *(f16 *)(weights + from + i) = weight;
-            low += __builtin_convertvector(*(f8 *)&weight, d8);
-            high += __builtin_convertvector(*((f8 *)&weight + 1), d8);
+                for (int j = 0; j < LANES; j++) x[j] = i + j < until ? logits[from + i + j] - top : -INFINITY;
+            lanes weight = exponential(x * inverse);
+            *(lanes *)(weights + from + i) = weight;
+            low += __builtin_convertvector(*(half_lanes *)&weight, wide_lanes);
+            high += __builtin_convertvector(*((half_lanes *)&weight + 1), wide_lanes);
         }
         low += high;
-        for (int j = 0; j < 8; j++) sum += low[j];
+        for (int j = 0; j < LANES / 2; j++) sum += low[j];
         ends[from / SPAN] = sum;
     }
 }
@@ -54,17 +54,17 @@ static float entropy_of(const float *logits, const float *weights, int64_t count
 }
 
 /* Draw a token of each row by inverse CDF, or take the likeliest where the temperature is 0, ties by
- * lowest id. `weights` holds one row, rounded up to 16; `ends` one number per span. */
+ * lowest id. `weights` holds one row, rounded up to whole vectors; `ends` one number per span. */
 void draw(
     int32_t rows, int64_t vocabulary, const float *logits, float temperature, const double *uniforms, int64_t *tokens,
     float *log_probs, float *entropy, float *weights, double *ends
 ) {
     int64_t spans = (vocabulary + SPAN - 1) / SPAN;
     for (int row = 0; row < rows; row++, logits += vocabulary) {
-        f16 best = {};
+        lanes best = {};
         best -= INFINITY;
         int64_t i = 0;
-        for (; i + 16 <= vocabulary; i += 16) best = larger(*(const f16 *)(logits + i), best);
+        for (; i + LANES <= vocabulary; i += LANES) best = larger(*(const lanes *)(logits + i), best);
         float top = largest(best);
         for (; i < vocabulary; i++) top = logits[i] > top ? logits[i] : top;
         if (entropy) {

@@ -8,8 +8,6 @@
  * Weights are float32, or bfloat16 that are widened (exactly) as they are read; activations and
  * sums are float32. Matrices are packed into panels of PANEL output columns, [K][PANEL] each, so
  * that the innermost loop reads memory in order: TILE rows times one panel stay in registers.
- *
- * Plain C with the vector types of GCC and clang: any vector unit will do, AVX-512 does best.
  */
 
 #include "vectors.h"
@@ -44,7 +42,7 @@ typedef struct {
 } Model;
 
 typedef struct {
-    float *keys;          /* [layer][page][kv head][PAGE / 16][head_dim][16] */
+    float *keys;          /* [layer][page][kv head][PAGE / LANES][head_dim][LANES] */
     float *values;        /* [layer][page][kv head][PAGE][head_dim rounded up to 16] */
     const int32_t *table; /* [slot][pages_per_slot] */
     int32_t pages, pages_per_slot;
@@ -124,9 +122,9 @@ static void end(Ending ending, const Matrix *matrix, int panel, int rows, float 
     for (int row = 0; row < rows; row++, sums += PANEL, out += stride) {
         lanes *left = (lanes *)sums, *right = (lanes *)(sums + LANES);
         if (ending == SWIGLU) {
-            *(lanes *)out = *left / (1.0f + exponential_lanes(-*left)) * *right;
+            *(lanes *)out = *left / (1.0f + exponential(-*left)) * *right;
         } else if (count == PANEL) {
-            lanes *low = (lanes *)out, *high = (lanes *)(out + LANES);
+            lanes *low = (lanes *)out, *high = low + 1;
             *low = ending == ADD ? *left + *low : *left + 0.0f;
             *high = ending == ADD ? *right + *high : *right + 0.0f;
         } else {
@@ -180,9 +178,9 @@ void pack(const void *weight, void *packed, int32_t outputs, int32_t inputs, int
 /* ------------------------------------------------------------ the parts of a layer */
 
 static void rms_norm(const float *x, const float *weight, int size, float epsilon, float *out) {
-    f16 squares = {};
+    lanes squares = {};
     int i = 0;
-    for (; i + 16 <= size; i += 16) squares += *(const f16 *)(x + i) * *(const f16 *)(x + i);
+    for (; i + LANES <= size; i += LANES) squares += *(const lanes *)(x + i) * *(const lanes *)(x + i);
     float sum = total(squares);
     for (; i < size; i++) sum += x[i] * x[i];
     float scale = 1.0f / sqrtf(sum / size + epsilon);
@@ -207,7 +205,7 @@ typedef struct {
 
 static float *key_block(const View *view, int head, int position) {
     int64_t page = (int64_t)view->pages[position / PAGE] * view->kv_heads + head;
-    return view->keys + page * view->key_head + position % PAGE / 16 * 16 * view->head_dim;
+    return view->keys + page * view->key_head + position % PAGE / LANES * LANES * view->head_dim;
 }
 
 static float *value_of(const View *view, int head, int position) {
@@ -217,17 +215,14 @@ static float *value_of(const View *view, int head, int position) {
 
 static void remember(const View *view, int position, const float *keys, const float *values) {
     for (int head = 0; head < view->kv_heads; head++, keys += view->head_dim, values += view->head_dim) {
-        float *block = key_block(view, head, position) + position % 16;
-        for (int i = 0; i < view->head_dim; i++) block[16 * i] = keys[i];
+        float *block = key_block(view, head, position) + position % LANES;
+        for (int i = 0; i < view->head_dim; i++) block[LANES * i] = keys[i];
         memcpy(value_of(view, head, position), values, view->head_dim * sizeof(float));
     }
 }
 
 /* What is read next: its first `count` positions are fetched while something else is computed. */
-typedef struct {
-    View view;
-    int head, count;
-} Ahead;
+typedef struct { View view; int head, count; } Ahead;
 
 INLINE void fetch(const float *memory, int floats) {
     for (int i = 0; i < floats; i += 16) __builtin_prefetch(memory + i);
@@ -239,33 +234,33 @@ static void attend(
 ) {
     int size = view->head_dim, count = position + 1;
     float scale = 1.0f / sqrtf(size);
-    f16 best = {};
+    lanes best = {};
     best -= INFINITY;
-    for (int from = 0; from < count; from += 16) {
+    for (int from = 0; from < count; from += LANES) {
         const float *block = key_block(view, head, from);
-        if (ahead && from < ahead->count) fetch(key_block(&ahead->view, ahead->head, from), 16 * size);
-        f16 even = {}, odd = {};
+        if (ahead && from < ahead->count) fetch(key_block(&ahead->view, ahead->head, from), LANES * size);
+        lanes even = {}, odd = {};
         int i = 0;
         for (; i + 1 < size; i += 2) {
-            even += *(const f16 *)(block + 16 * i) * query[i];
-            odd += *(const f16 *)(block + 16 * i + 16) * query[i + 1];
+            even += *(const lanes *)(block + LANES * i) * query[i];
+            odd += *(const lanes *)(block + LANES * i + LANES) * query[i + 1];
         }
-        if (i < size) even += *(const f16 *)(block + 16 * i) * query[i];
-        f16 score = (even + odd) * scale;
-        for (int j = count - from; j < 16; j++) score[j] = -INFINITY;
-        *(f16 *)(scores + from) = score;
+        if (i < size) even += *(const lanes *)(block + LANES * i) * query[i];
+        lanes score = (even + odd) * scale;
+        for (int j = count - from; j < LANES; j++) score[j] = -INFINITY;
+        *(lanes *)(scores + from) = score;
         best = larger(score, best);
     }
     float top = largest(best);
-    f16 sums = {};
-    for (int from = 0; from < count; from += 16) {
-        f16 weight = exponential(*(f16 *)(scores + from) - top);
-        *(f16 *)(scores + from) = weight;
+    lanes sums = {};
+    for (int from = 0; from < count; from += LANES) {
+        lanes weight = exponential(*(lanes *)(scores + from) - top);
+        *(lanes *)(scores + from) = weight;
         sums += weight;
     }
     float share = 1.0f / total(sums);
-    for (int column = 0; column < size; column += 16) {
-        f16 parts[4] = {};
+    for (int column = 0; column < size; column += LANES) {
+        lanes parts[4] = {};
         for (int from = 0; from < count; from += PAGE) {
             const float *value = value_of(view, head, from) + column;
             int until = count - from < PAGE ? count - from : PAGE, i = 0;
@@ -274,13 +269,13 @@ static void attend(
                 if (next) fetch(next + i * view->value_row, 4 * view->value_row);
                 UNROLL
                 for (int j = 0; j < 4; j++)
-                    parts[j] += *(const f16 *)(value + (i + j) * view->value_row) * scores[from + i + j];
+                    parts[j] += *(const lanes *)(value + (i + j) * view->value_row) * scores[from + i + j];
             }
             for (int j = 0; i + j < until; j++)
-                parts[j] += *(const f16 *)(value + (i + j) * view->value_row) * scores[from + i + j];
+                parts[j] += *(const lanes *)(value + (i + j) * view->value_row) * scores[from + i + j];
         }
-        f16 result = ((parts[0] + parts[1]) + (parts[2] + parts[3])) * share;
-        int width = size - column < 16 ? size - column : 16;
+        lanes result = ((parts[0] + parts[1]) + (parts[2] + parts[3])) * share;
+        int width = size - column < LANES ? size - column : LANES;
         memcpy(out + column, &result, width * sizeof(float));
     }
 }
@@ -297,7 +292,7 @@ static int64_t qkv_width(const Model *model) { return (int64_t)(model->heads + 2
 /* Floats that `forward` needs as working space, for rows of at most `length` positions. */
 int64_t space_needed(const Model *model, int64_t length) {
     int64_t inner = up_to(model->inner, LANES);
-    return CHUNK * (2 * (int64_t)model->hidden + qkv_width(model) + inner + 2 * widest(model) + LANES) + up_to(length, 16);
+    return CHUNK * (2 * (int64_t)model->hidden + qkv_width(model) + inner + 2 * widest(model) + LANES) + up_to(length, LANES);
 }
 
 static void attention(

@@ -10,23 +10,23 @@
 
 /* ------------------------------------------------------------ by row */
 
-INLINE f16 load(const float *x, int count) {
-    f16 value = {};
-    if (count >= 16) return *(const f16 *)x;
+INLINE lanes load(const float *x, int count) {
+    lanes value = {};
+    if (count >= LANES) return *(const lanes *)x;
     for (int i = 0; i < count; i++) value[i] = x[i];
     return value;
 }
 
-INLINE void store(float *x, f16 value, int count) {
-    if (count >= 16) *(f16 *)x = value;
+INLINE void store(float *x, lanes value, int count) {
+    if (count >= LANES) *(lanes *)x = value;
     else
         for (int i = 0; i < count; i++) x[i] = value[i];
 }
 
 static float root_factor(const float *x, int size, float epsilon) {
-    f16 squares = {};
-    for (int i = 0; i < size; i += 16) {
-        f16 value = load(x + i, size - i);
+    lanes squares = {};
+    for (int i = 0; i < size; i += LANES) {
+        lanes value = load(x + i, size - i);
         squares += value * value;
     }
     return 1.0f / sqrtf(total(squares) / size + epsilon);
@@ -36,7 +36,7 @@ static float root_factor(const float *x, int size, float epsilon) {
 void norm_rows(int64_t rows, int32_t size, const float *x, const float *weight, float epsilon, float *out) {
     for (int64_t row = 0; row < rows; row++, x += size, out += size) {
         float factor = root_factor(x, size, epsilon);
-        for (int i = 0; i < size; i += 16)
+        for (int i = 0; i < size; i += LANES)
             store(out + i, load(x + i, size - i) * factor * load(weight + i, size - i), size - i);
     }
 }
@@ -48,15 +48,15 @@ void norm_rows_backward(
 ) {
     for (int64_t row = 0; row < rows; row++, x += size, gradient += size, out += size) {
         float factor = root_factor(x, size, epsilon);
-        f16 sums = {};
-        for (int i = 0; i < size; i += 16) {
-            f16 product = load(gradient + i, size - i) * load(x + i, size - i) * factor;
+        lanes sums = {};
+        for (int i = 0; i < size; i += LANES) {
+            lanes product = load(gradient + i, size - i) * load(x + i, size - i) * factor;
             store(for_weight + i, load(for_weight + i, size - i) + product, size - i);
             sums += product * load(weight + i, size - i);
         }
         float inner = total(sums) / size * factor;
-        for (int i = 0; i < size; i += 16) {
-            f16 value = load(gradient + i, size - i) * load(weight + i, size - i) - load(x + i, size - i) * inner;
+        for (int i = 0; i < size; i += LANES) {
+            lanes value = load(gradient + i, size - i) * load(weight + i, size - i) - load(x + i, size - i) * inner;
             value *= factor;
             if (beside) value += load(beside + i, size - i);
             store(out + i, value, size - i);
@@ -67,9 +67,9 @@ void norm_rows_backward(
 
 /* out = silu(gate) * up. */
 void gate_values(int64_t count, const float *gate, const float *up, float *out) {
-    for (int64_t i = 0; i < count; i += 16) {
-        int left = count - i < 16 ? (int)(count - i) : 16;
-        f16 value = load(gate + i, left);
+    for (int64_t i = 0; i < count; i += LANES) {
+        int left = count - i < LANES ? (int)(count - i) : LANES;
+        lanes value = load(gate + i, left);
         store(out + i, value / (1.0f + exponential(-value)) * load(up + i, left), left);
     }
 }
@@ -78,11 +78,11 @@ void gate_values(int64_t count, const float *gate, const float *up, float *out) 
 void gate_values_backward(
     int64_t count, const float *gradient, const float *gate, const float *up, float *out, float *for_gate, float *for_up
 ) {
-    for (int64_t i = 0; i < count; i += 16) {
-        int left = count - i < 16 ? (int)(count - i) : 16;
-        f16 value = load(gate + i, left), above = load(gradient + i, left);
-        f16 share = 1.0f / (1.0f + exponential(-value)), other = load(up + i, left);
-        f16 silu = value * share;
+    for (int64_t i = 0; i < count; i += LANES) {
+        int left = count - i < LANES ? (int)(count - i) : LANES;
+        lanes value = load(gate + i, left), above = load(gradient + i, left);
+        lanes share = 1.0f / (1.0f + exponential(-value)), other = load(up + i, left);
+        lanes silu = value * share;
         store(out + i, silu * other, left);
         store(for_up + i, above * silu, left);
         store(for_gate + i, above * other * (share + silu * (1.0f - share)), left);
@@ -94,9 +94,9 @@ void rotate_rows(int64_t rows, int32_t heads, int32_t size, float *x, const floa
     int half = size / 2;
     for (int64_t row = 0; row < rows; row++, cos += size, sin += size)
         for (int head = 0; head < heads; head++, x += size)
-            for (int i = 0; i < half; i += 16) {
+            for (int i = 0; i < half; i += LANES) {
                 int left = half - i;
-                f16 low = load(x + i, left), high = load(x + half + i, left);
+                lanes low = load(x + i, left), high = load(x + half + i, left);
                 store(x + i, low * load(cos + i, left) - high * load(sin + i, left) * sign, left);
                 store(x + half + i, high * load(cos + half + i, left) + low * load(sin + half + i, left) * sign, left);
             }
@@ -104,16 +104,23 @@ void rotate_rows(int64_t rows, int32_t heads, int32_t size, float *x, const floa
 
 /* ------------------------------------------------------------ small products */
 
+/* Vectors of a row that are summed at once: four rows of them, and one more, fill the registers. */
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { WIDE = 4 };
+#else
+enum { WIDE = 2 };
+#endif
+
 /* out[r][c] (+)= sum over t of a[r * a_row + t * a_step] * b[t * b_step + c], in registers. */
 INLINE void tile(
     int rows, int vectors, int64_t count, const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_step,
     float *out, int64_t out_row, int add
 ) {
-    f16 sums[4][4] = {};
+    lanes sums[4][WIDE] = {};
     for (int64_t t = 0; t < count; t++, a += a_step, b += b_step) {
-        f16 columns[4];
+        lanes columns[WIDE];
         UNROLL
-        for (int v = 0; v < vectors; v++) columns[v] = *(const f16 *)(b + 16 * v);
+        for (int v = 0; v < vectors; v++) columns[v] = *(const lanes *)(b + LANES * v);
         UNROLL
         for (int r = 0; r < rows; r++) {
             float value = a[r * a_row];
@@ -125,24 +132,28 @@ INLINE void tile(
     for (int r = 0; r < rows; r++) {
         UNROLL
         for (int v = 0; v < vectors; v++) {
-            f16 *place = (f16 *)(out + r * out_row + 16 * v);
+            lanes *place = (lanes *)(out + r * out_row + LANES * v);
             if (add) sums[r][v] += *place;
             *place = sums[r][v];
         }
     }
 }
 
-/* At most four rows; `columns` is a multiple of 16. */
+/* At most four rows; `columns` is a multiple of LANES. */
 static void strip(
     int rows, int64_t columns, int64_t count, const float *a, int64_t a_row, int64_t a_step, const float *b,
     int64_t b_step, float *out, int64_t out_row, int add
 ) {
-#define CASE(r, v)                                                                                      \
-    case 4 * r + v: tile(r, v, count, a, a_row, a_step, b + from, b_step, out + from, out_row, add); break;
+#define CASE(r, v)                                                                                         \
+    case WIDE * r + v: tile(r, v, count, a, a_row, a_step, b + from, b_step, out + from, out_row, add); break;
+#if defined(__AVX512F__) || defined(__aarch64__)
 #define CASES(r) CASE(r, 1) CASE(r, 2) CASE(r, 3) CASE(r, 4)
-    for (int64_t from = 0; from < columns; from += 64) {
-        int vectors = columns - from < 64 ? (int)(columns - from) / 16 : 4;
-        switch (4 * rows + vectors) { CASES(1) CASES(2) CASES(3) CASES(4) }
+#else
+#define CASES(r) CASE(r, 1) CASE(r, 2)
+#endif
+    for (int64_t from = 0; from < columns; from += WIDE * LANES) {
+        int vectors = columns - from < WIDE * LANES ? (int)(columns - from) / LANES : WIDE;
+        switch (WIDE * rows + vectors) { CASES(1) CASES(2) CASES(3) CASES(4) }
     }
 #undef CASES
 #undef CASE
@@ -169,54 +180,54 @@ static void scatter(int64_t count, int size, int wide, const float *from, float 
     for (int64_t i = 0; i < count; i++, from += wide, to += stride) memcpy(to, from, size * sizeof(float));
 }
 
-/* [count][wide] to [size][up_to(count, 16)], zeros behind. */
+/* [count][wide] to [size][up_to(count, LANES)], zeros behind. */
 static void transpose(int64_t count, int size, int wide, const float *from, float *to) {
-    int64_t across = up_to(count, 16);
-    for (int64_t block = 0; block < across; block += 16)
+    int64_t across = up_to(count, LANES);
+    for (int64_t block = 0; block < across; block += LANES)
         for (int j = 0; j < size; j++) {
-            f16 column = {};
-            int64_t left = count - block < 16 ? count - block : 16;
+            lanes column = {};
+            int64_t left = count - block < LANES ? count - block : LANES;
             const float *source = from + block * wide + j;
-            if (left == 16) {
+            if (left == LANES) {
                 UNROLL
-                for (int i = 0; i < 16; i++) column[i] = source[i * wide];
+                for (int i = 0; i < LANES; i++) column[i] = source[i * wide];
             } else {
                 for (int i = 0; i < left; i++) column[i] = source[i * wide];
             }
-            *(f16 *)(to + j * across + block) = column;
+            *(lanes *)(to + j * across + block) = column;
         }
 }
 
 /* Scores to weights, in place: key j < seen has a share, those up to `limit` have none. */
 static void shares(float *scores, int64_t seen, int64_t limit) {
-    f16 best = {}, sums = {};
+    lanes best = {}, sums = {};
     best -= INFINITY;
     for (int64_t j = seen; j < limit; j++) scores[j] = -INFINITY;
-    for (int64_t j = 0; j < limit; j += 16) best = larger(*(f16 *)(scores + j), best);
+    for (int64_t j = 0; j < limit; j += LANES) best = larger(*(lanes *)(scores + j), best);
     float top = largest(best);
-    for (int64_t j = 0; j < limit; j += 16) {
-        f16 weight = exponential(*(f16 *)(scores + j) - top);
-        *(f16 *)(scores + j) = weight;
+    for (int64_t j = 0; j < limit; j += LANES) {
+        lanes weight = exponential(*(lanes *)(scores + j) - top);
+        *(lanes *)(scores + j) = weight;
         sums += weight;
     }
     float share = 1.0f / total(sums);
-    for (int64_t j = 0; j < limit; j += 16) *(f16 *)(scores + j) *= share;
+    for (int64_t j = 0; j < limit; j += LANES) *(lanes *)(scores + j) *= share;
 }
 
-/* Weights of queries first .. first + count of a text, [count][up_to(keys, 16)]. Of a strip of four
- * queries, keys up to the next multiple of 16 behind its last one are written. */
+/* Weights of queries first .. first + count of a text, [count][up_to(keys, LANES)]. Of a strip of four
+ * queries, keys up to the next multiple of LANES behind its last one are written. */
 static void weights_of(
     Text text, int64_t first, int64_t count, int size, int wide, const float *queries, const float *keys_across, float *weights
 ) {
-    int64_t across = up_to(text.keys, 16), before = text.keys - text.queries + first;
+    int64_t across = up_to(text.keys, LANES), before = text.keys - text.queries + first;
     float scale = 1.0f / sqrtf(size);
     for (int64_t i = 0; i < count; i += 4) {
         int rows = count - i < 4 ? (int)(count - i) : 4;
-        int64_t limit = up_to(before + i + rows, 16);
+        int64_t limit = up_to(before + i + rows, LANES);
         float *own = weights + i * across;
         strip(rows, limit, size, queries + (first + i) * wide, wide, 1, keys_across, across, own, across, 0);
         for (int r = 0; r < rows; r++, own += across) {
-            for (int64_t j = 0; j < limit; j += 16) *(f16 *)(own + j) *= scale;
+            for (int64_t j = 0; j < limit; j += LANES) *(lanes *)(own + j) *= scale;
             shares(own, before + i + r + 1, limit);
         }
     }
@@ -224,7 +235,7 @@ static void weights_of(
 
 /* Floats of working space for texts of at most `keys` keys. */
 int64_t attention_space(int64_t keys, int32_t size) {
-    int64_t wide = up_to(size, 16), across = up_to(keys, 16);
+    int64_t wide = up_to(size, LANES), across = up_to(keys, LANES);
     return 8 * across * wide + 2 * QUERIES * across + 64;
 }
 
@@ -233,10 +244,10 @@ void attend_rows(
     int64_t texts, const Text *text, int32_t heads, int32_t kv_heads, int32_t size, const float *q, const float *k,
     const float *v, float *out, float *space
 ) {
-    int wide = (int)up_to(size, 16), group = heads / kv_heads;
+    int wide = (int)up_to(size, LANES), group = heads / kv_heads;
     int64_t row = (int64_t)heads * size, kv_row = (int64_t)kv_heads * size;
     for (; texts > 0; texts--, text++) {
-        int64_t across = up_to(text->keys, 16), area = across * wide;
+        int64_t across = up_to(text->keys, LANES), area = across * wide;
         float *values = space, *turned = values + area, *queries = turned + area, *results = queries + area;
         float *weights = results + area;
         for (int head = 0; head < heads; head++) {
@@ -265,11 +276,11 @@ void attend_rows(
 
 /* Weights times (their gradient minus its mean under them), times the scale: gradient to scores. */
 static void shares_backward(float *gradient, const float *weights, int64_t limit, float scale) {
-    f16 sums = {};
-    for (int64_t j = 0; j < limit; j += 16) sums += *(f16 *)(gradient + j) * *(const f16 *)(weights + j);
+    lanes sums = {};
+    for (int64_t j = 0; j < limit; j += LANES) sums += *(lanes *)(gradient + j) * *(const lanes *)(weights + j);
     float mean = total(sums);
-    for (int64_t j = 0; j < limit; j += 16)
-        *(f16 *)(gradient + j) = (*(f16 *)(gradient + j) - mean) * *(const f16 *)(weights + j) * scale;
+    for (int64_t j = 0; j < limit; j += LANES)
+        *(lanes *)(gradient + j) = (*(lanes *)(gradient + j) - mean) * *(const lanes *)(weights + j) * scale;
 }
 
 /* out[j] += sum over the block's queries i that see key j of weights[i][j] * x[i]. */
@@ -288,11 +299,11 @@ void attend_rows_backward(
     int64_t texts, const Text *text, int32_t heads, int32_t kv_heads, int32_t size, const float *gradient, const float *q,
     const float *k, const float *v, float *for_q, float *for_k, float *for_v, float *space
 ) {
-    int wide = (int)up_to(size, 16), group = heads / kv_heads;
+    int wide = (int)up_to(size, LANES), group = heads / kv_heads;
     int64_t row = (int64_t)heads * size, kv_row = (int64_t)kv_heads * size;
     float scale = 1.0f / sqrtf(size);
     for (; texts > 0; texts--, text++) {
-        int64_t across = up_to(text->keys, 16), area = across * wide;
+        int64_t across = up_to(text->keys, LANES), area = across * wide;
         float *keys = space, *turned = keys + area, *values_turned = turned + area, *queries = values_turned + area;
         float *above = queries + area, *results = above + area, *key_sums = results + area, *value_sums = key_sums + area;
         float *weights = value_sums + area, *scores = weights + QUERIES * across;
@@ -313,7 +324,7 @@ void attend_rows_backward(
                 to_keys(text->keys, before, count, across, wide, weights, above + first * wide, value_sums);
                 for (int64_t i = 0; i < count; i += 4) {
                     int rows = count - i < 4 ? (int)(count - i) : 4;
-                    int64_t limit = up_to(before + i + rows, 16);
+                    int64_t limit = up_to(before + i + rows, LANES);
                     float *own = scores + i * across;
                     strip(rows, limit, size, above + (first + i) * wide, wide, 1, values_turned, across, own, across, 0);
                     for (int r = 0; r < rows; r++)

@@ -25,49 +25,51 @@ enum { LANES = 4, TILE = 4 };
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Vectors of a register's width for the products, of 16 numbers for everything else. */
+/* Vectors of a register's width: compilers make poor code of wider ones. */
 typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t int_lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t word_lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef float f16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t i16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef double d8 __attribute__((vector_size(64), aligned(8), may_alias));
+typedef float half_lanes __attribute__((vector_size(2 * LANES), aligned(4), may_alias));
+typedef double wide_lanes __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
 
 INLINE int64_t up_to(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
 /* exp(x), to about one unit in the last place; 0 below -87, exp(88) above 88. */
-#define EXPONENTIAL(name, floats, ints)                                                            \
-    INLINE floats name(floats x) {                                                                 \
-        const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */          \
-        ints tiny = x < -87.0f, huge = x > 88.0f;                                                  \
-        x = (floats)(((ints)x & ~(tiny | huge)) | (huge & (ints)((floats){} + 88.0f)));            \
-        floats shifted = x * 1.44269504f + magic, power = shifted - magic;                         \
-        floats rest = (x - power * 0.693359375f) + power * 2.12194440e-4f;                         \
-        floats sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;                                   \
-        sum = sum * rest + 8.3334519073e-3f;                                                       \
-        sum = sum * rest + 4.1665795894e-2f;                                                       \
-        sum = sum * rest + 1.6666665459e-1f;                                                       \
-        sum = sum * rest + 5.0000001201e-1f;                                                       \
-        sum = sum * (rest * rest) + rest + 1.0f;                                                   \
-        return (floats)(((ints)sum + (((ints)shifted - 0x4B400000) << 23)) & ~tiny);               \
+INLINE lanes exponential(lanes x) {
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    int_lanes tiny = x < -87.0f, huge = x > 88.0f;
+    x = (lanes)(((int_lanes)x & ~(tiny | huge)) | (huge & (int_lanes)((lanes){} + 88.0f)));
+    lanes shifted = x * 1.44269504f + magic, power = shifted - magic;
+    lanes rest = (x - power * 0.693359375f) + power * 2.12194440e-4f;
+    lanes sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    sum = sum * (rest * rest) + rest + 1.0f;
+    return (lanes)(((int_lanes)sum + (((int_lanes)shifted - 0x4B400000) << 23)) & ~tiny);
+}
+
+INLINE float total(lanes x) {
+    float parts[LANES];
+    *(lanes *)parts = x;
+    UNROLL
+    for (int width = LANES / 2; width >= 4; width /= 2) {
+        UNROLL
+        for (int i = 0; i < width; i++) parts[i] += parts[i + width];
     }
-EXPONENTIAL(exponential, f16, i16)
-EXPONENTIAL(exponential_lanes, lanes, int_lanes)
-
-INLINE float total(f16 x) {
-    f8 sum = *(f8 *)&x + *((f8 *)&x + 1);
-    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
+    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
 
-INLINE f16 larger(f16 a, f16 b) {
-    i16 above = a > b;
-    return (f16)(((i16)a & above) | ((i16)b & ~above));
+INLINE lanes larger(lanes a, lanes b) {
+    int_lanes above = a > b;
+    return (lanes)(((int_lanes)a & above) | ((int_lanes)b & ~above));
 }
 
-INLINE float largest(f16 x) {
+INLINE float largest(lanes x) {
     float best = x[0];
-    for (int i = 1; i < 16; i++) best = x[i] > best ? x[i] : best;
+    UNROLL
+    for (int i = 1; i < LANES; i++) best = x[i] > best ? x[i] : best;
     return best;
 }
 
