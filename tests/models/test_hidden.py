@@ -16,8 +16,11 @@ from fractionate.models.hidden import (
     head_weight,
     micro_batches,
 )
+from fractionate.models.native.compiler import find_compiler
 from fractionate.rng import borrow_global
 from tiny import llama
+
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler here")
 
 PROMPTS = [[1, 5, 9], [1, 20, 21, 22, 23], [7], [1, 2]]
 
@@ -183,6 +186,20 @@ def test_checkpointing_changes_neither_states_nor_gradients(make):
         found.append([hidden.detach(), *(p.grad for p in backbone(module).parameters())])
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
     assert not any(part.training for part in module.modules())
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
+def test_a_compiled_forward_pass_gives_the_same_states_and_gradients():
+    def run(kernel) -> list[Tensor]:
+        module = llama(layers=1)
+        hidden = completion_hidden(module, PROMPTS, BATCH, kernel=kernel)
+        hidden.pow(3).sum().backward()
+        return [hidden.detach(), *(p.grad for p in module.parameters() if p.grad is not None)]
+
+    for ours, compiled in zip(run("torch"), run("compiled"), strict=True):
+        torch.testing.assert_close(compiled, ours, rtol=1e-5, atol=1e-5 * float(ours.abs().max()))
 
 
 def test_checkpointing_keeps_less_of_a_padded_model():

@@ -37,8 +37,10 @@ def test_auto_is_native_for_llamas_on_one_thread_of_a_cpu():
     assert settle(device="cuda") == "torch"
 
 
-def test_torch_is_torch():
-    assert settle("torch") == "torch"
+@pytest.mark.parametrize("wanted", ["torch", "compiled"])
+def test_what_needs_no_c_is_taken_at_its_word(wanted: str):
+    assert settle(wanted) == wanted
+    assert settle(wanted, device="cuda", models=("somebody/else",)) == wanted
 
 
 def test_auto_is_torch_without_a_compiler(monkeypatch: pytest.MonkeyPatch):
@@ -79,8 +81,8 @@ def test_the_plan_prints_the_kernel_and_keys_hold_it():
     study = Study.model_validate({"name": "kernels", "world": {}, "seeds": [0]})
     native = make_plan(study)
     torch = make_plan(study.model_copy(update={"kernel": "torch"}))
-    assert "native rollouts" in native.describe()
-    assert "torch rollouts" in torch.describe()
+    assert "kernel: native" in native.describe()
+    assert "kernel: torch" in torch.describe()
     assert {stage.execution["kernel"] for stage in native.stages} == {"native"}
     assert native.key != torch.key
     auto = make_plan(study.model_copy(update={"kernel": "native"}))

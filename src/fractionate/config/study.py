@@ -225,7 +225,8 @@ class Study(Config):
         kernel: What decodes, and computes a float32 step beside torch's matrix products: "torch",
             or "native", in C for Llama and Qwen2 models on a CPU. "auto" takes the native one
             where there is a C compiler, every model is of these kinds, and a stage has one thread.
-            The numbers differ in their last bits, so the plan settles it and keys hold it.
+            "compiled" scores and trains by the models' own forward pass, compiled by torch, on any
+            device. The numbers differ in their last bits, so the plan settles it and keys hold it.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=80)]
@@ -247,7 +248,7 @@ class Study(Config):
     checkpoints: Checkpoints = Checkpoints()
     hypotheses: tuple[Hypothesis, ...] = ()
     rlvr: Rlvr | None = None
-    kernel: Literal["auto", "torch", "native"] = "auto"
+    kernel: Literal["auto", "torch", "native", "compiled"] = "auto"
 
     @model_validator(mode="after")
     def _whole(self) -> "Study":

@@ -36,7 +36,9 @@ class Scorer:
         """
         self._product_dtype = product_dtype
         self._activation_bytes = activation_bytes
-        self.packed = runs_packed(student.module) and runs_packed(teacher.module)
+        self.packed = all(
+            model.kernel != "compiled" and runs_packed(model.module) for model in (student, teacher)
+        )
         self._student = student
         self._teacher = teacher
         self._vocab_size = vocab_size

@@ -5,7 +5,8 @@ chunk by chunk without the whole logits matrix.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, Protocol, runtime_checkable
 
 import torch
@@ -118,7 +119,7 @@ def completion_hidden(
     *,
     rows: Sequence[int] | None = None,
     checkpoint: bool = False,
-    kernel: Literal["torch", "native"] = "torch",
+    kernel: Literal["torch", "native", "compiled"] = "torch",
 ) -> Float[Tensor, "tokens hidden"]:
     """Last hidden states at the positions that predict each completion token.
 
@@ -135,7 +136,8 @@ def completion_hidden(
         checkpoint: Keep only the input of every layer for the backward pass, and compute the rest
             again there: less memory for a third more operations.
         kernel: What computes the parts of a layer that are no matrix products, where rows are read
-            packed and the model is in float32.
+            packed and the model is in float32. "compiled" is the model's own forward pass in any
+            case, compiled by torch when it is first called.
 
     Returns:
         The hidden states of the rows one after the other: as many as their lengths add up to.
@@ -161,9 +163,20 @@ def completion_hidden(
         for row in rows
     ]
     wanted = [lengths[row] for row in rows]
-    if runs_packed(module):
+    if kernel != "compiled" and runs_packed(module):
         return packed_hidden(module, texts, wanted, checkpoint=checkpoint, kernel=kernel)
-    return _padded_hidden(module, texts, wanted, checkpoint=checkpoint)
+    forward = _compiled_forward() if kernel == "compiled" else _forward
+    return _padded_hidden(module, texts, wanted, checkpoint=checkpoint, forward=forward)
+
+
+def _forward(body: nn.Module, ids: Tensor, positions: Tensor) -> Tensor:
+    return body(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+
+
+@functools.cache
+def _compiled_forward() -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """One for all models of a process; torch compiles it again for each kind of model."""
+    return torch.compile(_forward, dynamic=True)
 
 
 def _padded_hidden(
@@ -172,6 +185,7 @@ def _padded_hidden(
     wanted: Sequence[int],
     *,
     checkpoint: bool,
+    forward: Callable[[nn.Module, Tensor, Tensor], Tensor],
 ) -> Float[Tensor, "tokens hidden"]:
     """The last `wanted` hidden states of every text, by the module's own forward pass."""
     width = max(len(text) for text in texts)
@@ -184,8 +198,8 @@ def _padded_hidden(
     positions = torch.arange(width, device=ids.device).expand(ids.shape[0], -1)
 
     with _checkpointing(module) if checkpoint else contextlib.nullcontext():
-        output = backbone(module)(input_ids=ids, position_ids=positions, use_cache=False)
-    return output.last_hidden_state.flatten(0, 1)[where]
+        hidden = forward(backbone(module), ids, positions)
+    return hidden.flatten(0, 1)[where]
 
 
 @contextlib.contextmanager

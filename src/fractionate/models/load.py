@@ -63,8 +63,9 @@ class LanguageModel:
         pad_id: A token for padding; masks come from lengths, so it may equal a stop token.
         vocab_size: Effective vocabulary: logits beyond it are cut off before any softmax.
         source: Where it was loaded from.
-        kernel: What decodes with it, and computes the parts of its layers when it scores: torch, or
-            the native kernel of `models.native`.
+        kernel: What decodes with it, and computes the parts of its layers when it scores: torch,
+            or the native kernel of `models.native`; "compiled" decodes by torch and scores by the
+            module's own forward pass, compiled.
     """
 
     module: PreTrainedModel
@@ -74,7 +75,7 @@ class LanguageModel:
     pad_id: int
     vocab_size: int
     source: str
-    kernel: Literal["torch", "native"] = "torch"
+    kernel: Literal["torch", "native", "compiled"] = "torch"
 
     @property
     def device(self) -> torch.device:
@@ -89,7 +90,7 @@ def load_model(
     revision: str | None = None,
     device: str = "cpu",
     tokenizer: PreTrainedTokenizerBase | None = None,
-    kernel: Literal["torch", "native"] = "torch",
+    kernel: Literal["torch", "native", "compiled"] = "torch",
 ) -> LanguageModel:
     """Load a causal language model and its tokenizer.
 

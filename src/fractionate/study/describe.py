@@ -71,7 +71,7 @@ def _stages(plan: "Plan", cost: PlanCost) -> list[str]:
     total = Counter(stage.kind for stage in plan.stages)
     done = Counter(stage.kind for stage in plan.stages if stage.key in cost.cached)
     kernel = plan.stages[0].execution["kernel"]
-    lines = [f"stages: {len(plan.stages)}, of which {sum(done.values())} done; {kernel} rollouts"]
+    lines = [f"stages: {len(plan.stages)}, of which {sum(done.values())} done; kernel: {kernel}"]
     lines += [
         f"  {total[kind]:4d} {_KIND_NAMES[kind]} ({done[kind]} done)"
         for kind in STAGE_VERSIONS

@@ -10,13 +10,13 @@ from fractionate.models.native.compiler import find_compiler
 from fractionate.study.dimensions import PUBLISHED
 from fractionate.study.gguf_header import read_gguf_header
 
-Kernel = Literal["torch", "native"]
+Kernel = Literal["torch", "native", "compiled"]
 _ARCHITECTURES = ("llama", "qwen2")
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 def settled_kernel(
-    wanted: Literal["auto", "torch", "native"], models: Sequence[str], *, device: str, threads: int
+    wanted: Literal["auto"] | Kernel, models: Sequence[str], *, device: str, threads: int
 ) -> Kernel:
     """The kernel that decodes and computes steps: native where it can, if the study does not say.
 
@@ -29,8 +29,8 @@ def settled_kernel(
     Raises:
         StudyFileError: The native kernel is demanded and cannot be had here.
     """
-    if wanted == "torch":
-        return "torch"
+    if wanted in ("torch", "compiled"):
+        return wanted
     obstacle = _obstacle(models, device)
     if wanted == "auto":
         return "native" if obstacle is None and threads == 1 else "torch"

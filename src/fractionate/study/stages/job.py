@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter
 
@@ -68,7 +68,7 @@ class Job:
     @property
     def kernel(self) -> Kernel:
         """What decodes and computes steps, as the plan settled it."""
-        return "native" if self.stage.execution["kernel"] == "native" else "torch"
+        return cast(Kernel, self.stage.execution["kernel"])
 
     def progress(self, step: int, total: int) -> None:
         """Say how far the stage is, on disk and to whoever listens."""
