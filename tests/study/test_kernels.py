@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fractionate.config import Study, StudyFileError
-from fractionate.study import kernels
+from fractionate.study import describe, kernels
 from fractionate.study.identity import shipped_checkpoints
 from fractionate.study.kernels import settled_kernel
 from fractionate.study.plan import make_plan
@@ -87,3 +87,21 @@ def test_the_plan_prints_the_kernel_and_keys_hold_it():
     assert native.key != torch.key
     auto = make_plan(study.model_copy(update={"kernel": "native"}))
     assert auto.key == native.key
+
+
+@pytest.mark.parametrize(
+    ("flags", "slow"), [("fpu avx2 fma", True), ("fpu avx512f avx512_bf16", False), ("", False)]
+)
+def test_products_of_bfloat16_are_looked_up(flags: str, slow: bool, tmp_path: Path):
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
+    assert kernels.slow_in_bfloat16(path) == slow
+    assert not kernels.slow_in_bfloat16(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_the_plan_warns_of_slow_bfloat16(dtype: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(describe, "slow_in_bfloat16", lambda: True)
+    study = {"name": "narrow", "world": {}, "seeds": [0], "optimizer": {"compute_dtype": dtype}}
+    text = make_plan(Study.model_validate(study)).describe()
+    assert ("optimizer.compute_dtype: float32" in text) == (dtype == "bfloat16")

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fractionate.study.cost import FREE_RESERVE, PlanCost, StageCost
+from fractionate.study.kernels import slow_in_bfloat16
 from fractionate.study.keys import STAGE_VERSIONS
 from fractionate.study.units import counted, human_bytes, human_count
 
@@ -32,10 +33,27 @@ def text(plan: "Plan", cost: PlanCost) -> str:
         _stages(plan, cost),
         _cost(cost),
         [f"confounded: {confound_text(plan, i)}" for i in range(len(plan.confounds))],
-        [f"note: {note}" for note in plan.notes],
+        [f"note: {note}" for note in (*plan.notes, *_processor(plan))],
         [f"plan {plan.key[:16]}, hypotheses {plan.hypotheses_hash[:16]}"],
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+
+def _processor(plan: "Plan") -> list[str]:
+    """What this machine, rather than the study, makes slow."""
+    narrow = any(
+        stage.config["optimizer"]["compute_dtype"] == "bfloat16"
+        for stage in plan.stages
+        if stage.kind == "cell"
+    )
+    if not narrow or plan.stages[0].execution["device"] != "cpu" or not slow_in_bfloat16():
+        return []
+    note = (
+        "this processor has no products of bfloat16: a step in it takes about seven times as long "
+        "as one in float32. Set optimizer.compute_dtype: float32, which computes on the same "
+        "rounded weights, or run on a GPU"
+    )
+    return [note]
 
 
 def confound_text(plan: "Plan", index: int) -> str:

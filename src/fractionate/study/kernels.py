@@ -1,4 +1,4 @@
-"""Which kernel works in a study: settled by the plan, without torch, so that keys hold it."""
+"""Which kernel works in a study, and what the processor lacks: found out about without torch."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,6 +37,20 @@ def settled_kernel(
     if obstacle is not None:
         raise StudyFileError(f"kernel: 'native' cannot work here ({obstacle}). Set kernel: torch")
     return "native"
+
+
+def slow_in_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor is known to lack products of bfloat16; false where nothing tells.
+
+    Args:
+        cpuinfo: Where Linux says what an x86 processor can do.
+    """
+    try:
+        line = cpuinfo.read_text(encoding="utf-8").partition("\nflags")[2].partition("\n")[0]
+    except OSError:
+        return False
+    flags = line.partition(":")[2].split()
+    return bool(flags) and not any(flag.endswith("_bf16") for flag in flags)
 
 
 def _obstacle(models: Sequence[str], device: str) -> str | None:
